@@ -1,0 +1,157 @@
+"""What a disk may do to us - full, read-only, cut off, shared - and how each becomes one clear line."""
+
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from viewslots.errors import UserError
+
+JSON_LIMIT = 4 * 2**20
+"""No JSON file of ours comes near 4 MiB; reading one that does is refused."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """Foreign text, made fit for one line of a message."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+@contextmanager
+def plain_errors(doing: str, path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(_explain(doing, path, error)) from error
+
+
+def _explain(doing: str, path: Path, error: OSError) -> str:
+    if error.errno in FULL or "No space left" in str(error):
+        return f"disk full while {doing} {path}: free some space and run the same command again"
+    if error.errno in FORBIDDEN:
+        return f"no permission while {doing} {path}: choose another place or change the permissions"
+    if error.errno == errno.ENOENT:
+        return f"{error.filename or path}: no such file or folder"
+    reason = error.strerror or str(error)
+    return f"error while {doing} {path}: {' '.join(reason.split())[:200]}"
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Refuse ahead of time what cannot fit."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UserError(f"{folder}: needs {readable(needed)}, but only {readable(free)} are free on that disk")
+
+
+def readable(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open for reading, unless it is a device or a pipe, which could block or never end."""
+    with plain_errors("reading", path):
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise UserError(f"{path}: not a regular file")
+    return os.fdopen(handle, "rb")
+
+
+def sha256(path: Path) -> str:
+    with open_regular(path) as file, plain_errors("reading", path):
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file nobody vouches for: bounded, without duplicate names, NaN or infinities."""
+    with open_regular(path) as file, plain_errors("reading", path):
+        text = file.read(JSON_LIMIT + 1)
+    if len(text) > JSON_LIMIT:
+        raise UserError(f"{path}: larger than {readable(JSON_LIMIT)}, not a file of ours")
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: damaged JSON ({' '.join(str(error).split())[:120]})") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: holds {type(value).__name__} where an object is expected")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("the same name twice in one object")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def write_json(path: Path, value: object) -> None:
+    """All or nothing, also through a power cut: temporary name, flushed, renamed, folder flushed."""
+    draft = path.with_name(path.name + ".tmp")
+    with open(draft, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make renames and removals in a folder durable; Windows has no such call and needs none."""
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class FolderLock:
+    """Held by the one process that may write a folder; the system drops it when that process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        if not self._acquire():
+            os.close(self._handle)
+            raise UserError(
+                f"{path.parent}: another process is writing this folder; wait for it or choose another --out"
+            )
+
+    def _acquire(self) -> bool:
+        if sys.platform == "win32":
+            return True
+        import fcntl
+
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The file may have been removed by its last owner between our open and our lock.
+            return os.fstat(self._handle).st_ino == os.stat(self._path).st_ino
+        except (BlockingIOError, FileNotFoundError):
+            return False
+
+    def release(self) -> None:
+        """Removes the file while the lock is still held."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._handle)

@@ -1,0 +1,138 @@
+"""Data set -> HDF5 in the published OCLOC layout, with what that layout lacks under names that its readers ignore."""
+
+import io
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from viewslots.data.checks import scenes_per_block
+from viewslots.data.disk import flush_folder, plain_errors
+from viewslots.data.hdf5_layout import GROUP_OF_SPLIT, OPAQUE
+from viewslots.data.making import Progress
+from viewslots.data.store import SplitArrays, Store
+from viewslots.errors import UserError
+from viewslots.types import BACKGROUND
+
+CHUNK_BYTES = 64 * 2**20
+
+
+def export_hdf5(store: Store, out: Path, progress: Progress | None = None) -> Path:
+    """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
+    if out.exists():
+        raise UserError(f"{out}: already exists; choose another place or remove it")
+    if not out.parent.is_dir():
+        raise UserError(f"{out.parent}: no such folder; create it first")
+    groups = [GROUP_OF_SPLIT.get(name, name) for name in store.splits]
+    if len(set(groups)) < len(groups):
+        raise UserError(f"{store.path}: two of its splits would share a group of the HDF5 file ({', '.join(groups)})")
+    draft = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        with plain_errors("writing", out):
+            with Draft(draft) as file:
+                _write(store, file, progress)
+                file.require_written()
+            os.replace(draft, out)
+            flush_folder(out.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+    return out
+
+
+class Draft(io.FileIO):
+    """A file that remembers its first failure to write and then only pretends.
+
+    HDF5 cannot live with a full disk: closing the file fails in turn, and every object of it complains on stderr.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self.failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        try:
+            while self.failure is None and len(view):
+                view = view[super().write(view) :]
+        except OSError as error:
+            self.failure = error
+        return memoryview(data).nbytes
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            if self.failure is None:
+                return super().truncate(size)
+        except OSError as error:
+            self.failure = error
+        return size or 0
+
+    def require_written(self) -> None:
+        if self.failure is None:
+            os.fsync(self.fileno())
+        else:
+            raise self.failure
+
+
+def _write(store: Store, draft: Draft, progress: Progress | None) -> None:
+    plan = store.meta.plan
+    done, total = 0, sum(split.scenes for split in plan.splits.values())
+    with h5py.File(draft, "w") as file:
+        for name in ("generator", "preset", "seed", "quality"):
+            if getattr(plan, name) is not None:
+                file.attrs[name] = getattr(plan, name)
+        for name in store.splits:
+            split = store.split(name)
+            group = file.create_group(GROUP_OF_SPLIT.get(name, name))
+            group.attrs["max_objects"] = group.attrs["background_index"] = split.size.slots
+            for low in range(0, len(split), scenes_per_block(split)):
+                high = min(low + scenes_per_block(split), len(split))
+                _write_block(group, len(split), low, _published(split, low, high))
+                if draft.failure:
+                    return
+                if progress is not None:
+                    progress(done + high, total)
+            done += len(split)
+
+
+def _write_block(group: h5py.Group, scenes: int, low: int, block: dict[str, NDArray[Any]]) -> None:
+    for name, rows in block.items():
+        if name not in group:
+            shape = (scenes, *rows.shape[1:])
+            group.create_dataset(name, shape, rows.dtype, chunks=_chunk(shape, rows.itemsize), compression="gzip")
+        group[name][low : low + len(rows)] = rows
+
+
+def _chunk(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """One scene, which reads a hundred times faster than the library's own choice; less where a scene is huge."""
+    chunk = [1, *shape[1:]]
+    for axis in range(1, len(chunk)):
+        if math.prod(chunk) * itemsize > CHUNK_BYTES:
+            chunk[axis] = 1
+    return tuple(chunk)
+
+
+def _published(split: SplitArrays, low: int, high: int) -> dict[str, NDArray[Any]]:
+    """Scenes in the layout's terms; pictures from a single view have no view axis there."""
+    rows = {key: split[key][low:high] for key in split.arrays}
+    slots = split.size.slots
+    block = {
+        "image": rows["image"],
+        "segment": np.where(rows["segment"] == BACKGROUND, np.uint8(slots), rows["segment"]),
+        "overlap": rows["overlap"],
+        "masks": _with_background(rows["shapes"])[..., None],
+    }
+    block |= {key: rows[key] for key in ("camera", "shadows") if key in rows}
+    if "depth_order" in rows:
+        block["order"] = -rows["depth_order"]
+    if split.size.views == 1:
+        block = {name: value[:, 0] for name, value in block.items()}
+    return block | {"num_objects": rows["num_objects"]}
+
+
+def _with_background(shapes: NDArray[Any]) -> NDArray[Any]:
+    background = np.full_like(shapes[:, :, :1], OPAQUE)
+    return np.concatenate([shapes, background], axis=2)

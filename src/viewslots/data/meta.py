@@ -1,0 +1,188 @@
+"""meta.json: what a data set is and the checksums of its files; read without trusting a word of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from viewslots.data.contract import (
+    FORMAT,
+    FORMAT_VERSION,
+    KEYS,
+    MAX_SCENES,
+    MAX_SIDE,
+    MAX_SLOTS,
+    MAX_VIEWS,
+    SPLIT_NAME,
+    Size,
+)
+from viewslots.data.disk import read_json, shown
+from viewslots.data.fields import Fields
+from viewslots.errors import UserError
+
+META = "meta.json"
+DESCRIPTIONS = "scenes.jsonl"
+MAX_SPLITS = 64
+MAX_BYTES = 2**53
+"""JSON numbers are exact up to here in every language."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The foreign file a data set was imported from."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    scenes: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that determines the content of a data set: equal plans give equal bytes."""
+
+    generator: str
+    preset: str | None
+    seed: int | None
+    quality: str | None
+    device: str | None
+    source: Source | None
+    views: int
+    height: int
+    width: int
+    splits: Mapping[str, SplitPlan]
+    keys: tuple[str, ...]
+
+    def size(self, split: str) -> Size:
+        entry = self.splits[split]
+        return Size(entry.scenes, self.views, entry.slots, self.height, self.width)
+
+    @property
+    def has_descriptions(self) -> bool:
+        """Data sets that we made describe their scenes; imported pictures have no description."""
+        return self.source is None
+
+    def file_names(self, split: str) -> list[str]:
+        names = [f"{split}/{key}.npy" for key in self.keys]
+        return names + ([f"{split}/{DESCRIPTIONS}"] if self.has_descriptions else [])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "generator": self.generator,
+            "preset": self.preset,
+            "seed": self.seed,
+            "quality": self.quality,
+            "device": self.device,
+            "source": None if self.source is None else vars(self.source),
+            "views": self.views,
+            "height": self.height,
+            "width": self.width,
+            "splits": {name: vars(split) for name, split in self.splits.items()},
+            "keys": {
+                key: {"shape": KEYS[key].axes, "dtype": KEYS[key].dtype, "unit": KEYS[key].unit} for key in self.keys
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Meta:
+    """A finished data set: its plan, and size and checksum of every file."""
+
+    plan: Plan
+    files: Mapping[str, FileEntry]
+
+    def to_json(self) -> dict[str, Any]:
+        return self.plan.to_json() | {"files": {name: vars(entry) for name, entry in self.files.items()}}
+
+
+def read_meta(path: Path) -> Meta:
+    raw = read_json(path)
+    plan = parse_plan(raw, path)
+    files = Fields(raw, path).mapping("files")
+    expected = [name for split in plan.splits for name in plan.file_names(split)]
+    if set(files) != set(expected):
+        odd = sorted(set(files) ^ set(expected))[0]
+        raise UserError(f"{path}: its list of files does not fit its splits and keys (see {shown(odd)})")
+    return Meta(plan, {name: _file_entry(files, name, path) for name in expected})
+
+
+def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
+    """The part of meta.json (and of making.json) that says what the data set is."""
+    fields = Fields(raw, path)
+    _check_version(fields, path)
+    source = fields.raw.get("source")
+    plan = Plan(
+        generator=fields.text("generator"),
+        preset=fields.text("preset", optional=True),
+        seed=fields.integer("seed", -(2**63), 2**63 - 1, optional=True),
+        quality=fields.text("quality", optional=True),
+        device=fields.text("device", optional=True),
+        source=None if source is None else _source(fields.mapping("source"), path),
+        views=fields.whole("views", 1, MAX_VIEWS),
+        height=fields.whole("height", 1, MAX_SIDE),
+        width=fields.whole("width", 1, MAX_SIDE),
+        splits=_splits(fields.mapping("splits"), path),
+        keys=_keys(fields.mapping("keys"), path),
+    )
+    for split in plan.splits:
+        if problem := plan.size(split).problem():
+            raise UserError(f"{path}: split {split}: {problem}")
+    return plan
+
+
+def _check_version(fields: Fields, path: Path) -> None:
+    if fields.text("format") != FORMAT:
+        raise UserError(f"{path}: not a viewslots data set (format is {shown(fields.raw['format'])})")
+    version = fields.whole("format_version", 1, 2**31)
+    if version > FORMAT_VERSION:
+        raise UserError(
+            f"{path}: format version {version} is newer than this program reads ({FORMAT_VERSION}); update viewslots"
+        )
+
+
+def _source(raw: Mapping[str, Any], path: Path) -> Source:
+    fields = Fields(raw, path)
+    return Source(fields.text("name"), fields.whole("bytes", 0, MAX_BYTES), fields.digest("sha256"))
+
+
+def _splits(raw: Mapping[str, Any], path: Path) -> dict[str, SplitPlan]:
+    if not 1 <= len(raw) <= MAX_SPLITS:
+        raise UserError(f"{path}: {len(raw)} splits, but must have 1..{MAX_SPLITS}")
+    splits = {}
+    for name in raw:
+        if not SPLIT_NAME.fullmatch(name):
+            raise UserError(f"{path}: {shown(name)} cannot be the name of a split")
+        fields = Fields(Fields(raw, path).mapping(name), path)
+        splits[name] = SplitPlan(fields.whole("scenes", 1, MAX_SCENES), fields.whole("slots", 1, MAX_SLOTS))
+    return splits
+
+
+def _keys(raw: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    for name in raw:
+        if name not in KEYS:
+            raise UserError(f"{path}: unknown key {shown(name)}")
+        fields = Fields(Fields(raw, path).mapping(name), path)
+        if (fields.text("shape"), fields.text("dtype")) != (KEYS[name].axes, KEYS[name].dtype):
+            raise UserError(f"{path}: key {name} must be {KEYS[name].dtype} [{KEYS[name].axes}]")
+    for name, key in KEYS.items():
+        if key.required and name not in raw:
+            raise UserError(f"{path}: key {name} is missing")
+    return tuple(name for name in KEYS if name in raw)
+
+
+def _file_entry(files: Mapping[str, Any], name: str, path: Path) -> FileEntry:
+    fields = Fields(Fields(files, path).mapping(name), path)
+    return FileEntry(fields.whole("bytes", 0, MAX_BYTES), fields.digest("sha256"))

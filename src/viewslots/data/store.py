@@ -1,0 +1,141 @@
+"""A data set on disk, opened: a folder with meta.json and `<split>/<key>.npy`, memory-mapped and never executed."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from viewslots.data.contract import KEYS, Size
+from viewslots.data.disk import open_regular, plain_errors, shown
+from viewslots.data.meta import DESCRIPTIONS, META, Meta, read_meta
+from viewslots.data.npy import check_array, map_array
+from viewslots.errors import UserError
+from viewslots.types import Pictures
+
+MAKING = "making.json"
+"""Present while a data set is being written: its folder is not a data set yet."""
+
+LINE_LIMIT = 2**20
+"""Longest description of one scene, in bytes."""
+
+
+@dataclass(frozen=True)
+class SplitArrays:
+    """The arrays of one split, each [S, ...] as in contract.KEYS; memory maps when they come from a store."""
+
+    name: str
+    size: Size
+    arrays: Mapping[str, NDArray[Any]]
+
+    @classmethod
+    def from_pictures(cls, name: str, pictures: Pictures) -> "SplitArrays":
+        """The same interface over pictures in memory."""
+        scenes, views, slots, height, width = pictures.shapes.shape
+        arrays = {key: getattr(pictures, key) for key in KEYS}
+        return cls(name, Size(scenes, views, slots, height, width), arrays)
+
+    def __len__(self) -> int:
+        return self.size.scenes
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.arrays
+
+    def __getitem__(self, key: str) -> NDArray[Any]:
+        if key not in self.arrays:
+            raise UserError(f"split {self.name} has no {shown(key)}; it has {', '.join(self.arrays)}")
+        return self.arrays[key]
+
+
+class Store:
+    """An opened data set: every header and size agrees with meta.json. Checksums are the work of `check_dataset`."""
+
+    def __init__(self, path: Path, meta: Meta) -> None:
+        self.path = path
+        self.meta = meta
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Store":
+        folder = Path(path)
+        _require_finished(folder)
+        store = cls(folder, read_meta(_inside(folder, META)))
+        for split in store.splits:
+            store._check_files(split)
+        return store
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.meta.plan.splits)
+
+    def split(self, name: str) -> SplitArrays:
+        self._require_split(name)
+        size = self.meta.plan.size(name)
+        arrays = {}
+        for key in self.meta.plan.keys:
+            path = _inside(self.path, f"{name}/{key}.npy")
+            arrays[key] = map_array(path, KEYS[key].shape(size), KEYS[key].dtype)
+        return SplitArrays(name, size, arrays)
+
+    def descriptions(self, name: str) -> Iterator[dict[str, Any]]:
+        """The scenes of a split as plain data, from which they can be rendered again."""
+        self._require_split(name)
+        if not self.meta.plan.has_descriptions:
+            raise UserError(f"{self.path}: imported pictures come without scene descriptions")
+        path = _inside(self.path, f"{name}/{DESCRIPTIONS}")
+        with open_regular(path) as file, plain_errors("reading", path):
+            for index in range(self.meta.plan.splits[name].scenes):
+                yield _description(file.readline(LINE_LIMIT + 1), path, index)
+            if file.read(1):
+                raise UserError(f"{path}: more lines than scenes")
+
+    def _require_split(self, name: str) -> None:
+        if name not in self.meta.plan.splits:
+            raise UserError(f"{self.path}: no split {shown(name)}; it has {', '.join(self.splits)}")
+
+    def _check_files(self, split: str) -> None:
+        plan = self.meta.plan
+        for key in plan.keys:
+            check_array(_inside(self.path, f"{split}/{key}.npy"), KEYS[key].shape(plan.size(split)), KEYS[key].dtype)
+        for name in plan.file_names(split):
+            path = _inside(self.path, name)
+            with open_regular(path) as file:
+                size = os.fstat(file.fileno()).st_size
+            if size != self.meta.files[name].bytes:
+                raise UserError(f"{path}: {size} bytes long where {META} says {self.meta.files[name].bytes}")
+
+
+def _require_finished(folder: Path) -> None:
+    with plain_errors("opening", folder):
+        if not folder.is_dir():
+            raise UserError(f"{folder}: not a data set (no such folder)")
+        if (folder / MAKING).exists():
+            raise UserError(
+                f"{folder}: unfinished data set; run the command that made it again, and it will be finished"
+            )
+        if not (folder / META).exists():
+            raise UserError(f"{folder}: not a data set (it has no {META})")
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """The real path of a file of the data set; a link that leads out of the folder is refused."""
+    with plain_errors("opening", folder / name):
+        try:
+            real = (folder / name).resolve(strict=True)
+        except RuntimeError as error:  # a loop of links, before Python 3.13
+            raise UserError(f"{folder / name}: links in a circle") from error
+        if not real.is_relative_to(folder.resolve()):
+            raise UserError(f"{folder / name}: links to a place outside the data set")
+    return real
+
+
+def _description(line: bytes, path: Path, index: int) -> dict[str, Any]:
+    try:
+        value = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: line {index + 1} (scene {index}) is not a scene description") from error
+    if not isinstance(value, dict) or not line.endswith(b"\n"):
+        raise UserError(f"{path}: line {index + 1} (scene {index}) is not a scene description")
+    return value

@@ -1,0 +1,90 @@
+"""Closed-form Kullback-Leibler divergences and relaxed Bernoulli samples, always in full precision."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Scalar = float | Float[Tensor, ""]
+"""A number that a schedule sets: a float, or a tensor without dimensions where a step is captured as a graph."""
+
+
+def widen(value: Tensor) -> Tensor:
+    """A half-precision tensor as float32; anything else as it is (float64 stays, which the tests use)."""
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
+
+
+def widen_any(value: object) -> object:
+    return widen(value) if isinstance(value, Tensor) else value
+
+
+def full_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Run `function` outside autocast, on tensors of at least float32. The first positional argument must be one."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        tensor = args[0]
+        assert isinstance(tensor, Tensor)
+        with torch.autocast(device_type=tensor.device.type, enabled=False):
+            wide = [widen_any(argument) for argument in args]
+            return function(*wide, **{key: widen_any(argument) for key, argument in kwargs.items()})  # type: ignore[arg-type]
+
+    return wrapped
+
+
+@full_precision
+def normal_kl(mu: Float[Tensor, "*shape D"], log_sigma: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape"]:
+    """KL(N(mu, sigma^2) || N(0, 1)), summed over the last axis: the summand of L_view and L_attr."""
+    return 0.5 * (mu.square() + (2 * log_sigma).exp() - 2 * log_sigma - 1).sum(-1)
+
+
+@full_precision
+def beta_kl(tau: Float[Tensor, "*shape 2"], concentration: float) -> Float[Tensor, "*shape"]:
+    """KL(Beta(tau_1, tau_2) || Beta(concentration, 1)), the summand of L_rho with concentration = alpha / K."""
+    tau_1, tau_2 = tau.unbind(-1)
+    total = tau_1 + tau_2
+    normalisers = total.lgamma() - tau_1.lgamma() - tau_2.lgamma() - math.log(concentration)
+    # The paper's three digamma terms, grouped so that large tau do not cancel against each other.
+    return (
+        normalisers
+        + (tau_1 - concentration) * (tau_1.digamma() - total.digamma())
+        + (tau_2 - 1) * (tau_2.digamma() - total.digamma())
+    )
+
+
+@full_precision
+def presence_kl(logit_kappa: Float[Tensor, "*shape"], tau: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape"]:
+    """E over rho ~ Beta(tau) of KL(Ber(kappa) || Ber(rho)), the summand of L_prs."""
+    tau_1, tau_2 = tau.unbind(-1)
+    kappa, log_kappa, log_rest = logit_kappa.sigmoid(), F.logsigmoid(logit_kappa), F.logsigmoid(-logit_kappa)
+    rest = (-logit_kappa).sigmoid()
+    total = (tau_1 + tau_2).digamma()
+    return kappa * (log_kappa - tau_1.digamma() + total) + rest * (log_rest - tau_2.digamma() + total)
+
+
+@full_precision
+def reparameterised_normal(
+    mu: Float[Tensor, "*shape"], log_sigma: Float[Tensor, "*shape"], noise: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
+    """mu + sigma * noise, with standard normal noise."""
+    return mu + log_sigma.exp() * noise
+
+
+@full_precision
+def relaxed_bernoulli_logit(
+    logit: Float[Tensor, "*shape"], noise: Float[Tensor, "*shape"], temperature: Scalar
+) -> Float[Tensor, "*shape"]:
+    """Log-odds of a relaxed Bernoulli (binary concrete) sample, with standard logistic noise.
+
+    The sigmoid of the answer is the sample; as the temperature falls it becomes 1 with probability sigmoid(logit).
+    Log-odds are kept because compositing needs the logarithm of the sample, which the sample itself has rounded away.
+    """
+    return (logit + noise) / temperature

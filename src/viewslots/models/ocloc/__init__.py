@@ -1,0 +1,1 @@
+"""The OCLOC paper, a section a file."""

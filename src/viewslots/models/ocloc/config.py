@@ -1,0 +1,162 @@
+"""Sizes and hyperparameters of OCLOC as frozen values, and their JSON."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from viewslots.errors import UserError
+
+DECODER_KINDS = ("dense", "broadcast", "compact")
+
+Stage = tuple[int, int, int]
+"""One convolution of a decoder: (factor of upsampling, kernel size, channels)."""
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """A network that turns a code into a picture; `kind` names an entry of networks.DECODERS."""
+
+    kind: str
+    grid: int
+    """Side of the map on which the convolutions start."""
+    stages: tuple[Stage, ...]
+    hidden: tuple[int, ...] = ()
+    """Widths of the fully connected layers before the map (dense, compact)."""
+    grid_channels: int = 0
+    """Channels of the map (dense, compact); a broadcast map has those of the code."""
+    final_scale: int = 1
+    """Factor by which the last, linear layer enlarges (compact only)."""
+
+    @property
+    def size(self) -> int:
+        """Side of the picture."""
+        size = self.grid * self.final_scale
+        for scale, _, _ in self.stages:
+            size *= scale
+        return size
+
+
+PAPER_OBJECTS = DecoderConfig(
+    kind="dense",
+    hidden=(4096, 4096),
+    grid=8,
+    grid_channels=128,
+    stages=((2, 5, 128), (1, 5, 64), (2, 5, 64), (1, 5, 32), (2, 5, 32)),
+)
+PAPER_BACKGROUND = DecoderConfig(
+    kind="dense", hidden=(512, 512), grid=4, grid_channels=16, stages=((4, 5, 16), (1, 5, 16), (4, 5, 16))
+)
+
+
+@dataclass(frozen=True)
+class NvilConfig:
+    """The learned baseline b(x) and the running statistics of NVIL."""
+
+    channels: tuple[int, ...] = (16, 32, 64)
+    """Each entry is two 3x3 convolutions, the second with stride 2."""
+    hidden: int = 256
+    momentum: float = 0.8
+    normalise: bool = True
+    """Divide the centred signal by max(running standard deviation, 1)."""
+
+
+@dataclass(frozen=True)
+class StartConfig:
+    """Where weights start. The defaults are the published runs' (Xavier-uniform, zero biases); others help short runs."""
+
+    shape_logit: float = 0.0
+    """Bias of the shape channel of f_shp; negative values start with small objects."""
+    presence_logit: float = 0.0
+    """Bias of the log-odds of kappa; positive values start with all objects present."""
+    log_sigma: float = 0.0
+    """Bias of the log deviations of q; negative values let codes through from the first step."""
+    selection_gain: float = 1.0
+    """Factor on the weights of the last layer of g_sel. Large values start with a decided background: while the choice
+    is a lottery, any slot may be lost to the background, and all of them learn to say the same."""
+    query_gain: float = 1.0
+    """Factor on the weights of g_qry; larger values start with slots that look at different places."""
+
+
+@dataclass(frozen=True)
+class OclocConfig:
+    """Everything that fixes the networks and the distributions. The defaults are the paper's multi-view model."""
+
+    image_size: int = 64
+    slots: int = 7
+    """K while training; any call may use another."""
+    view_dim: int = 4
+    """z_view."""
+    background_dim: int = 8
+    """z_attr of k = 0."""
+    attr_dim: int = 64
+    """z_attr of k = 1..K."""
+    alpha: float = 4.5
+    """rho_k ~ Beta(alpha / K, 1)."""
+    sigma_x: float = 0.2
+    """Standard deviation of the likelihood."""
+    slot_view_dim: int = 8
+    """D_vw of y_view."""
+    slot_attr_dim: int = 128
+    """D_at of y_attr."""
+    key_dim: int = 64
+    value_dim: int = 136
+    rounds: int = 3
+    """T of Algorithm 1."""
+    feature_channels: int = 64
+    feature_layers: int = 4
+    feature_kernel: int = 5
+    feature_stride: int = 1
+    """Stride of the first feature convolution; the paper keeps full resolution."""
+    update_hidden: int = 128
+    """Width of the residual layer of g_upd."""
+    hidden: int = 512
+    """Width of f_ord, g_sel, g_bck, g_obj and g_view."""
+    object_decoder: DecoderConfig = PAPER_OBJECTS
+    """f_shp and f_apc, one network."""
+    background_decoder: DecoderConfig = PAPER_BACKGROUND
+    """f_bck."""
+    temperature: float = 0.5
+    """Of the presence samples at test."""
+    softness: float = 0.5
+    """lambda at test."""
+    nvil: NvilConfig = field(default_factory=NvilConfig)
+    start: StartConfig = field(default_factory=StartConfig)
+
+    def __post_init__(self) -> None:
+        for name, decoder in (("object_decoder", self.object_decoder), ("background_decoder", self.background_decoder)):
+            if decoder.kind not in DECODER_KINDS:
+                raise UserError(f"unknown decoder {decoder.kind!r}; known are {', '.join(DECODER_KINDS)}")
+            if decoder.size != self.image_size:
+                raise UserError(f"{name} makes pictures of side {decoder.size}, but image_size is {self.image_size}")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "OclocConfig":
+        """Rebuild from `to_json`; a missing or an unknown field is an error, so that no setting is lost in silence."""
+        nested: dict[str, Callable[[Any], Any]] = {
+            "object_decoder": _decoder,
+            "background_decoder": _decoder,
+            "nvil": _nvil,
+            "start": _start,
+        }
+        known = {item.name for item in fields(cls)}
+        if odd := sorted(known ^ set(values)):
+            raise UserError(f"model config: missing or unknown fields {odd}")
+        return cls(**{name: nested[name](value) if name in nested else value for name, value in values.items()})
+
+
+def _decoder(values: dict[str, Any]) -> DecoderConfig:
+    stages: tuple[Stage, ...] = tuple(
+        (int(scale), int(kernel), int(width)) for scale, kernel, width in values["stages"]
+    )
+    return DecoderConfig(**{**values, "stages": stages, "hidden": tuple(values["hidden"])})
+
+
+def _nvil(values: dict[str, Any]) -> NvilConfig:
+    return NvilConfig(**{**values, "channels": tuple(values["channels"])})
+
+
+def _start(values: dict[str, Any]) -> StartConfig:
+    return StartConfig(**values)

@@ -1,0 +1,283 @@
+"""OCLOC: infer, sample, render, elbo."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from viewslots.errors import UserError
+from viewslots.models.distributions import relaxed_bernoulli_logit, reparameterised_normal
+from viewslots.models.ocloc.compositing import compactness_noise, composite, perceived_shapes
+from viewslots.models.ocloc.config import OclocConfig, StartConfig
+from viewslots.models.ocloc.generation import Generation, Layers, binary_logit
+from viewslots.models.ocloc.inference import Inference
+from viewslots.models.ocloc.networks import DECODERS, BaselineNetwork, FeatureNetwork, initialise
+from viewslots.models.ocloc.noise import Noise, Source
+from viewslots.models.ocloc.objective import Nvil, divergences, likelihood_constant, negative_log_likelihood
+from viewslots.models.ocloc.schedule import Annealing
+from viewslots.models.pretrained import Pretrained
+from viewslots.types import Decomposition, ElboTerms, Latents, Posterior, Rendering, SceneBatch
+
+
+@dataclass(frozen=True)
+class PriorScene:
+    """A whole scene drawn from the prior."""
+
+    latents: Latents
+    rendering: Rendering
+    image: Float[Tensor, "B M 3 H W"]
+    """Drawn from the likelihood around the rendering."""
+
+
+class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=["object-centric-learning"]):
+    """The model of the paper. Weights are drawn from `generator`, or from seed 0."""
+
+    method = "ocloc"
+    config_class = OclocConfig
+    inference_class: type[Inference] = Inference
+
+    def __init__(self, config: OclocConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.inference = build_inference(config, self.inference_class)
+        self.generation = build_generation(config)
+        baseline = BaselineNetwork(config.nvil.channels, config.nvil.hidden, config.image_size)
+        self.nvil = Nvil(baseline, config.nvil.momentum, config.nvil.normalise)
+        initialise(self, generator or torch.Generator().manual_seed(0))
+        start_at(self, config.start)
+
+    @property
+    def device(self) -> torch.device:
+        return self.inference.mu_hat.device
+
+    def forward(self, batch: SceneBatch, annealing: Annealing, noise: Noise) -> ElboTerms:
+        return self.elbo(batch, annealing, noise)
+
+    def elbo(
+        self,
+        batch: SceneBatch,
+        annealing: Annealing,
+        noise: Noise,
+        background_index: Int[Tensor, "B"] | None = None,
+    ) -> ElboTerms:
+        """L and the NVIL terms, scene by scene, for one sample of the latents."""
+        posterior = self.infer(batch, noise, background_index)
+        latents = self.sample(posterior, noise, annealing)
+        rendering = self.render(latents, annealing, noise)
+        nll = negative_log_likelihood(batch.image, rendering.reconstruction, batch.view_mask, self.config.sigma_x)
+        return ElboTerms(
+            constant=likelihood_constant(batch.image, batch.view_mask, self.config.sigma_x),
+            nll=nll,
+            **divergences(posterior, batch.view_mask, self.config.alpha),
+            **self.nvil(batch.image, batch.view_mask, posterior, nll),
+        )
+
+    def infer(self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "B"] | None = None) -> Posterior:
+        """Algorithm 1."""
+        return self.inference(batch.image, batch.view_mask, noise, background_index)
+
+    def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
+        """Viewpoints of further pictures of a known scene (appendix 'Viewpoint Estimation')."""
+        return self.inference.estimate_views(batch.image, given, noise.y_view)
+
+    def sample(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
+        """z_view, z_attr by reparameterisation, z_prs by its relaxation, from q(Omega | x)."""
+        return Latents(
+            z_view=reparameterised_normal(posterior.mu_view, posterior.log_sigma_view, noise.z_view),
+            z_bck=reparameterised_normal(posterior.mu_bck, posterior.log_sigma_bck, noise.z_bck),
+            z_attr=reparameterised_normal(posterior.mu_attr, posterior.log_sigma_attr, noise.z_attr),
+            logit_prs=relaxed_bernoulli_logit(posterior.logit_kappa, noise.z_prs, annealing.temperature_prs),
+        )
+
+    def render(self, latents: Latents, annealing: Annealing, noise: Noise | None = None) -> Rendering:
+        """From latents to pictures. With noise: relaxed samples z_shp and noisy appearances, as the training likelihood
+        has them. Without: shape probabilities and plain appearances, as everything that is shown or scored has them.
+        """
+        layers: Layers = self.generation(latents)
+        logit_shp, appearance = layers.logit_shp, layers.appearance
+        if noise is not None:
+            logit_shp = relaxed_bernoulli_logit(logit_shp, noise.z_shp, annealing.temperature_shp)
+            rate, scale = annealing.compactness_rate, annealing.compactness_scale
+            appearance = appearance + compactness_noise(layers.centre, noise.appearance, rate, scale)
+        return self.overlay(layers, latents, logit_shp, appearance, annealing.softness)
+
+    def overlay(
+        self, layers: Layers, latents: Latents, logit_shp: Tensor, appearance: Tensor, softness: float | Tensor
+    ) -> Rendering:
+        """s and the mean of x."""
+        perceived = perceived_shapes(logit_shp, latents.logit_prs, layers.order, softness)
+        return Rendering(
+            reconstruction=composite(perceived, layers.background, appearance),
+            perceived=perceived,
+            logit_shp=layers.logit_shp,
+            order=layers.order,
+            appearance=layers.appearance,
+            background=layers.background,
+        )
+
+    def annealed(self) -> Annealing:
+        """Where annealing ends: the values for use after training."""
+        temperature = self.config.temperature
+        return Annealing(temperature_prs=temperature, temperature_shp=temperature, softness=self.config.softness)
+
+    @torch.no_grad()
+    def decompose(
+        self,
+        batch: SceneBatch,
+        generator: torch.Generator,
+        slots: int | None = None,
+        annealing: Annealing | None = None,
+    ) -> Decomposition:
+        """One stochastic answer for every scene: sampled latents and presences, shape probabilities."""
+        check_batch(batch, self.config.image_size)
+        annealing = annealing or self.annealed()
+        noise = self.draw_noise(batch, generator, slots)
+        posterior = self.infer(batch, noise)
+        latents = self.sample(posterior, noise, annealing)
+        return self.decomposition(self.render(latents, annealing), latents, posterior)
+
+    def decomposition(self, rendering: Rendering, latents: Latents, posterior: Posterior) -> Decomposition:
+        return Decomposition(
+            reconstruction=rendering.reconstruction,
+            layer_masks=rendering.perceived,
+            has_background=True,
+            complete_shapes=rendering.logit_shp.sigmoid(),
+            presence=latents.z_prs,
+            presence_probability=posterior.kappa,
+            depth_order=rendering.order,
+        )
+
+    @torch.no_grad()
+    def sample_prior(self, scenes: int, views: int, slots: int, generator: torch.Generator) -> PriorScene:
+        """Whole scenes from the prior: binary z_prs and z_shp, and pixels from the likelihood."""
+        source = Source(generator, self.device)
+        latents = self.generation.prior(scenes, views, check_slots(slots), self.config.alpha, source)
+        return self.observe(latents, source)
+
+    def observe(self, latents: Latents, source: Source) -> PriorScene:
+        """z_shp ~ Ber(sigmoid(f_shp)) and x ~ N(sum of s a, sigma_x^2 I)."""
+        layers: Layers = self.generation(latents)
+        covers = source.uniform(*layers.logit_shp.shape) < layers.logit_shp.sigmoid()
+        softness = self.config.softness
+        rendering = self.overlay(layers, latents, binary_logit(covers), layers.appearance, softness)
+        image = rendering.reconstruction + self.config.sigma_x * source.normal(*rendering.reconstruction.shape)
+        return PriorScene(latents, rendering, image)
+
+    def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
+        """All the randomness of one pass over `batch` with K = `slots` (default: as trained)."""
+        (B, M, _, H, W), K = batch.image.shape, check_slots(self.config.slots if slots is None else slots)
+        return self.noise_for(B, check_views(M), K, (H, W), Source(generator, self.device))
+
+    def noise_for(self, B: int, M: int, K: int, size: tuple[int, int], source: Source) -> Noise:
+        config, view_slots = self.config, self.view_slots(K)
+        return Noise(
+            y_view=source.normal(B, M, *view_slots, config.slot_view_dim),
+            y_attr=source.normal(B, K + 1, config.slot_attr_dim),
+            background=source.gumbel(B, K + 1),
+            z_view=source.normal(B, M, *view_slots, config.view_dim),
+            z_bck=source.normal(B, config.background_dim),
+            z_attr=source.normal(B, K, config.attr_dim),
+            z_prs=source.logistic(B, K),
+            z_shp=source.logistic(B, M, K, *size),
+            appearance=source.normal(B, M, K, 3, *size),
+        )
+
+    def view_slots(self, K: int) -> tuple[int, ...]:
+        """Axes of a view code between view and dimension: none, since all layers share it."""
+        return ()
+
+
+def build_inference(config: OclocConfig, inference_class: type[Inference]) -> Inference:
+    features = FeatureNetwork(
+        config.feature_channels,
+        config.feature_layers,
+        config.feature_kernel,
+        config.feature_stride,
+        config.image_size,
+    )
+    return inference_class(
+        features=features,
+        feature_dim=config.feature_channels,
+        key_dim=config.key_dim,
+        value_dim=config.value_dim,
+        slot_view_dim=config.slot_view_dim,
+        slot_attr_dim=config.slot_attr_dim,
+        update_hidden=config.update_hidden,
+        hidden=config.hidden,
+        view_dim=config.view_dim,
+        background_dim=config.background_dim,
+        attr_dim=config.attr_dim,
+        rounds=config.rounds,
+    )
+
+
+def build_generation(config: OclocConfig) -> Generation:
+    objects, background = config.object_decoder, config.background_decoder
+    return Generation(
+        object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, 4),
+        background_decoder=DECODERS[background.kind](background, config.view_dim + config.background_dim, 3),
+        view_dim=config.view_dim,
+        background_dim=config.background_dim,
+        attr_dim=config.attr_dim,
+        hidden=config.hidden,
+    )
+
+
+@torch.no_grad()
+def start_at(model: Ocloc, start: StartConfig) -> None:
+    """The departures of `start` from Xavier-uniform weights and zero biases."""
+    inference, config = model.inference, model.config
+    heads = {
+        inference.g_bck: config.background_dim,
+        inference.g_obj: config.attr_dim,
+        inference.g_view: config.view_dim,
+    }
+    for head, size in heads.items():
+        head.last.bias[size : 2 * size] = start.log_sigma
+    inference.g_obj.last.bias[-1] = start.presence_logit
+    inference.g_sel.last.weight.mul_(start.selection_gain)
+    inference.g_qry.linear.weight.mul_(start.query_gain)
+    final = [module for module in model.generation.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
+    assert final.bias is not None
+    final.bias[: config.object_decoder.final_scale**2] = start.shape_logit
+
+
+def check_slots(slots: int) -> int:
+    if slots < 1:
+        raise UserError(f"the number of slots K must be at least 1, not {slots}")
+    return slots
+
+
+def check_views(views: int) -> int:
+    if views < 1:
+        raise UserError(f"a scene needs at least one view, but the batch has M = {views}")
+    return views
+
+
+def check_batch(batch: SceneBatch, image_size: int) -> None:
+    """One clear error for pictures that the model cannot take."""
+    image, mask = batch.image, batch.view_mask
+    if image.dim() != 5 or image.shape[2] != 3:
+        raise UserError(f"pictures must have shape [B, M, 3, H, W], not {list(image.shape)}")
+    if image.shape[-2:] != (image_size, image_size):
+        raise UserError(f"this model takes {image_size}x{image_size} pictures, not {image.shape[-2]}x{image.shape[-1]}")
+    if image.shape[1] == 0 or mask.shape != image.shape[:2] or not bool(mask.any(1).all()):
+        raise UserError("every scene needs at least one view, and view_mask the shape [B, M] of the pictures")
+    if not image.is_floating_point() or not bool(torch.isfinite(image).all()):
+        raise UserError("pictures must be finite floating-point numbers; these hold NaN, infinity or integers")
+    if float(image.min()) < 0 or float(image.max()) > 1:
+        raise UserError(f"pictures must lie in [0, 1], not [{float(image.min()):g}, {float(image.max()):g}]")
+
+
+def parameter_counts(model: Ocloc) -> dict[str, int]:
+    """Parameters by network, under the paper's names."""
+    inference, generation = model.inference, model.generation
+    networks: dict[str, nn.Module] = {"f_shp_apc": generation.f_shp_apc, "f_bck": generation.f_bck}
+    networks |= {"f_ord": generation.f_ord}
+    names = ("g_feat", "g_key", "g_qry", "g_val", "g_upd", "g_sel", "g_bck", "g_obj", "g_view")
+    networks |= {name: inference.get_submodule(name) for name in names}
+    networks |= {"nvil": model.nvil}
+    counts = {name: sum(item.numel() for item in network.parameters()) for name, network in networks.items()}
+    counts["initial"] = inference.mu_hat.numel() + inference.log_sigma_hat.numel()
+    return {"total": sum(item.numel() for item in model.parameters())} | counts

@@ -1,0 +1,115 @@
+"""The paper's baseline without object constancy (appendix 'Baseline Method'): every view has latents of its own.
+
+Each view becomes a scene with a single view, so that lines 4, 12, 18 and 19 of Algorithm 1, as well as 15, 16 and NVIL,
+act for each view alone; what is left to replace is that every slot has a view code of its own (lines 3, 7, 11 and 20).
+"""
+
+from dataclasses import fields, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from viewslots.models.ocloc.inference import Inference, take_slots
+from viewslots.models.ocloc.model import Ocloc, PriorScene, check_batch, check_slots, check_views
+from viewslots.models.ocloc.noise import Noise, Source
+from viewslots.models.ocloc.schedule import Annealing
+from viewslots.types import Decomposition, ElboTerms, SceneBatch
+
+TERMS = tuple(field.name for field in fields(ElboTerms))
+
+
+class PerViewInference(Inference):
+    """Algorithm 1 with view codes y_view_{m,k}."""
+
+    def merge_slots(self, v_view: Float[Tensor, "B M L Dvw"]) -> Float[Tensor, "B M L Dvw"]:
+        """Line 11 of the baseline: no mean over the slots."""
+        return v_view
+
+    def arrange_views(
+        self, y_view: Float[Tensor, "B 1 L Dvw"], indices: Int[Tensor, "B L"]
+    ) -> Float[Tensor, "B 1 L Dvw"]:
+        """Line 16: a view code moves with its slot, and the background reads that of its own."""
+        return take_slots(y_view[:, 0], indices)[:, None]
+
+
+def fold(batch: SceneBatch) -> SceneBatch:
+    """Every view as a scene with a single view."""
+    return SceneBatch(batch.image.flatten(0, 1)[:, None], batch.view_mask.flatten(0, 1)[:, None])
+
+
+class PerViewOcloc(Ocloc):
+    """The baseline, with the networks of OCLOC. Between `fold` and the answers it sees B M scenes of one view."""
+
+    method = "ocloc-per-view"
+    inference_class = PerViewInference
+
+    def view_slots(self, K: int) -> tuple[int, ...]:
+        """Line 3: a view code for each of the L layers."""
+        return (K + 1,)
+
+    def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
+        check_views(batch.image.shape[1])
+        return super().draw_noise(fold(batch), generator, slots)
+
+    def elbo(
+        self,
+        batch: SceneBatch,
+        annealing: Annealing,
+        noise: Noise,
+        background_index: Int[Tensor, "BM"] | None = None,
+    ) -> ElboTerms:
+        """The terms of all real views of a scene, summed."""
+        terms = super().elbo(fold(batch), annealing, noise, background_index)
+        shape = batch.view_mask.shape
+        values = {name: getattr(terms, name).view(shape) for name in TERMS}
+        return ElboTerms(**{name: torch.where(batch.view_mask, value, 0.0).sum(1) for name, value in values.items()})
+
+    @torch.no_grad()
+    def decompose(
+        self,
+        batch: SceneBatch,
+        generator: torch.Generator,
+        slots: int | None = None,
+        annealing: Annealing | None = None,
+    ) -> Decomposition:
+        """Slots of different views have nothing to do with each other; presence is the maximum over views."""
+        check_batch(batch, self.config.image_size)
+        annealing = annealing or self.annealed()
+        noise = self.draw_noise(batch, generator, slots)
+        posterior = self.infer(fold(batch), noise)
+        latents = self.sample(posterior, noise, annealing)
+        return unfold(self.decomposition(self.render(latents, annealing), latents, posterior), batch)
+
+    @torch.no_grad()
+    def sample_prior(self, scenes: int, views: int, slots: int, generator: torch.Generator) -> PriorScene:
+        """Every view stands alone here as well: the answer has B M scenes of one view."""
+        source, config = Source(generator, self.device), self.config
+        latents = self.generation.prior(scenes * views, 1, check_slots(slots), config.alpha, source)
+        z_view = source.normal(scenes * views, 1, slots + 1, config.view_dim)
+        return self.observe(replace(latents, z_view=z_view), source)
+
+
+def unfold(folded: Decomposition, batch: SceneBatch) -> Decomposition:
+    """Views back to their scenes."""
+    mask = batch.view_mask
+    assert folded.complete_shapes is not None
+    assert folded.presence is not None
+    assert folded.presence_probability is not None
+    assert folded.depth_order is not None
+
+    def views(value: Tensor) -> Tensor:
+        return value.view(*mask.shape, *value.shape[2:])
+
+    def most(value: Tensor) -> Tensor:
+        return torch.where(mask[:, :, None], value.view(*mask.shape, -1), 0.0).amax(1)
+
+    return Decomposition(
+        reconstruction=views(folded.reconstruction),
+        layer_masks=views(folded.layer_masks),
+        has_background=True,
+        complete_shapes=views(folded.complete_shapes),
+        presence=most(folded.presence),
+        presence_probability=most(folded.presence_probability),
+        depth_order=views(folded.depth_order),
+    )

@@ -1,0 +1,71 @@
+"""The worlds of CLEVR: four multi-view sets and the single-view one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from viewslots.scenes.render import render_views, visible_pixels
+from viewslots.scenes.sample import (
+    NARROW_VIEWS,
+    WIDE_VIEWS,
+    WINDOW_64,
+    WINDOW_128,
+    ViewRange,
+    sample_multi_view,
+    sample_single_view,
+)
+from viewslots.scenes.spec import Scene
+from viewslots.types import Pictures
+
+FEW, MANY = (3, 6), (7, 10)
+
+
+def objects_in(split: str) -> tuple[int, int]:
+    """Range of the number of objects: more of them in test2."""
+    return MANY if split.startswith("test2") else FEW
+
+
+@dataclass(frozen=True)
+class ClevrMultiWorld:
+    """CLEVR-M1..M4: narrow or wide ranges of views; colour, shape and material of a scene's objects free or shared."""
+
+    name: str
+    ranges: ViewRange
+    shared: bool
+    views: int = 10
+    height: int = WINDOW_64.height
+    width: int = WINDOW_64.width
+
+    def slots(self, split: str) -> int:
+        return objects_in(split)[1]
+
+    def sample(self, seed: int, split: str, index: int) -> Scene:
+        return sample_multi_view(self.name, self.ranges, self.shared, objects_in(split), self.views, seed, split, index)
+
+    def render(self, scenes: Sequence[Scene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
+        return render_views(scenes, slots, device, quality)[0]
+
+
+@dataclass(frozen=True)
+class ClevrWorld:
+    """CLEVR from its own camera, at least 128 pixels of every object in sight."""
+
+    views: int = 1
+    height: int = WINDOW_128.height
+    width: int = WINDOW_128.width
+
+    def slots(self, split: str) -> int:
+        return objects_in(split)[1]
+
+    def sample(self, seed: int, split: str, index: int) -> Scene:
+        return sample_single_view(objects_in(split), seed, split, index, visible_pixels)
+
+    def render(self, scenes: Sequence[Scene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
+        return render_views(scenes, slots, device, quality)[0]
+
+
+CLEVR_M = {
+    "clevr-m1": ClevrMultiWorld("clevr-m1", NARROW_VIEWS, shared=False),
+    "clevr-m2": ClevrMultiWorld("clevr-m2", NARROW_VIEWS, shared=True),
+    "clevr-m3": ClevrMultiWorld("clevr-m3", WIDE_VIEWS, shared=False),
+    "clevr-m4": ClevrMultiWorld("clevr-m4", WIDE_VIEWS, shared=True),
+}

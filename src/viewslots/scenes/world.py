@@ -1,0 +1,26 @@
+"""What every family of scenes answers: descriptions drawn from a key, and their pictures."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from viewslots.types import Pictures
+
+
+class World(Protocol):
+    """A family of scenes. `sample` depends on its three arguments alone, so any scene can be drawn again by itself."""
+
+    views: int
+    height: int
+    width: int
+
+    def slots(self, split: str) -> int:
+        """K of the stored arrays: the largest number of objects in a scene of this split."""
+        ...
+
+    def sample(self, seed: int, split: str, index: int) -> Any:
+        """Description of scene `index`, a frozen dataclass with `to_dict`."""
+        ...
+
+    def render(self, scenes: Sequence[Any], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
+        """Pictures and truth, padded to `slots` objects."""
+        ...

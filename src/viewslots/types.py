@@ -1,0 +1,160 @@
+"""The vocabulary: the typed values that the stages exchange, with their shapes."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int, UInt8
+from torch import Tensor
+
+BACKGROUND = 255
+"""Value of `segment` where no object is seen."""
+
+COVERED = 128
+"""A complete shape covers a pixel where its alpha is at least this."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The whole truth of S scenes with M views and room for K objects, as a generator answers and a data set stores it."""
+
+    image: UInt8[np.ndarray, "S M H W 3"]
+    """sRGB."""
+    segment: UInt8[np.ndarray, "S M H W"]
+    """Index of the visible object, 255 = background."""
+    overlap: UInt8[np.ndarray, "S M H W"]
+    """Number of complete shapes with alpha >= 128."""
+    shapes: UInt8[np.ndarray, "S M K H W"]
+    """Complete (amodal) alpha of each object; 0 for unused slots."""
+    shadows: UInt8[np.ndarray, "S M K H W"]
+    """Share of direct light that object k alone takes from the ground point behind the pixel, x 255."""
+    depth_order: Float32[np.ndarray, "S M K"]
+    """Larger is nearer; -inf for unused slots."""
+    camera: Float32[np.ndarray, "S M 3"]
+    """Camera position in metres, looking at the origin; zeros where there is no camera."""
+    num_objects: UInt8[np.ndarray, "S"]
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in fields(cls))
+
+    @classmethod
+    def concatenate(cls, parts: "list[Pictures]") -> "Pictures":
+        """Join along the scene axis."""
+        return cls(**{key: np.concatenate([getattr(part, key) for part in parts]) for key in cls.keys()})
+
+
+@dataclass(frozen=True)
+class SceneBatch:
+    """What a model sees: pictures of B scenes, padded to M views."""
+
+    image: Float[Tensor, "B M 3 H W"]
+    """sRGB in [0, 1]; zeros in padded views."""
+    view_mask: Bool[Tensor, "B M"]
+    """True for real views; scenes with fewer views share a batch."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Parameters of q(Omega | x), the answer of Algorithm 1, with the intermediate variables that they come from.
+
+    `*slots` is empty for OCLOC; the per-view baseline has one view code for each layer there.
+    """
+
+    mu_view: Float[Tensor, "B M *slots Dview"]
+    log_sigma_view: Float[Tensor, "B M *slots Dview"]
+    mu_bck: Float[Tensor, "B Dbck"]
+    """z_attr of the background, k = 0."""
+    log_sigma_bck: Float[Tensor, "B Dbck"]
+    mu_attr: Float[Tensor, "B K Dattr"]
+    """z_attr of the objects, k = 1..K."""
+    log_sigma_attr: Float[Tensor, "B K Dattr"]
+    tau: Float[Tensor, "B K 2"]
+    """Parameters of the beta distribution of rho."""
+    logit_kappa: Float[Tensor, "B K"]
+    """Log-odds of the presence probability kappa."""
+    log_pi: Float[Tensor, "B L"]
+    """Log-probability of every slot, before rearrangement, to be the background."""
+    background_index: Int[Tensor, "B"]
+    """k*, the slot that was taken as background."""
+    y_view: Float[Tensor, "B M *slots Dvw"]
+    y_attr: Float[Tensor, "B L Dat"]
+    """After rearrangement: the background first."""
+
+    @property
+    def kappa(self) -> Float[Tensor, "B K"]:
+        return self.logit_kappa.sigmoid()
+
+
+@dataclass(frozen=True)
+class Latents:
+    """One sample of the latent variables. z_shp, which needs a decoder, is drawn while rendering."""
+
+    z_view: Float[Tensor, "B M *slots Dview"]
+    z_bck: Float[Tensor, "B Dbck"]
+    z_attr: Float[Tensor, "B K Dattr"]
+    logit_prs: Float[Tensor, "B K"]
+    """Log-odds of the (relaxed) presence; plus or minus infinity for a binary one."""
+
+    @property
+    def z_prs(self) -> Float[Tensor, "B K"]:
+        return self.logit_prs.sigmoid()
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """What the generative model shows for one sample of the latents."""
+
+    reconstruction: Float[Tensor, "B M 3 H W"]
+    """Mean of the likelihood: the sum over layers of perceived shape times appearance."""
+    perceived: Float[Tensor, "B M L H W"]
+    """Perceived shapes s, background first; they sum to one."""
+    logit_shp: Float[Tensor, "B M K H W"]
+    """Log-odds of the complete shapes."""
+    order: Float[Tensor, "B M K"]
+    """Output of f_ord, lambda log o: larger is nearer."""
+    appearance: Float[Tensor, "B M K 3 H W"]
+    """Complete appearances a of the objects, sRGB, not clamped, free of compactness noise."""
+    background: Float[Tensor, "B M 3 H W"]
+    """Appearance of the background layer."""
+
+
+@dataclass(frozen=True)
+class ElboTerms:
+    """The loss of the paper, scene by scene and unweighted, and the two terms that teach the background choice."""
+
+    constant: Float[Tensor, "B"]
+    nll: Float[Tensor, "B"]
+    view: Float[Tensor, "B"]
+    attr: Float[Tensor, "B"]
+    """Background and objects, k = 0..K."""
+    attr_background: Float[Tensor, "B"]
+    """The part of `attr` that belongs to k = 0, which may carry its own weight."""
+    rho: Float[Tensor, "B"]
+    prs: Float[Tensor, "B"]
+    policy: Float[Tensor, "B"]
+    """NVIL: minus the learning signal times log pi(k*); its gradient counts, not its value."""
+    baseline: Float[Tensor, "B"]
+    """NVIL: minus the learning signal times the learned baseline."""
+
+    @property
+    def loss(self) -> Float[Tensor, "B"]:
+        """L, the negative evidence lower bound."""
+        return self.constant + self.nll + self.view + self.attr + self.rho + self.prs
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The contract every method answers with. Padded views carry no meaning."""
+
+    reconstruction: Float[Tensor, "B M 3 H W"]
+    layer_masks: Float[Tensor, "B M L H W"]
+    """Perceived shapes; they sum to one."""
+    has_background: bool
+    """Then layer 0 is the background and K = L - 1."""
+    complete_shapes: Float[Tensor, "B M K H W"] | None
+    """Shape probabilities, not multiplied by presence."""
+    presence: Float[Tensor, "B K"] | None
+    """What is counted (present if >= 0.5): the sample; the maximum over views in the per-view baseline."""
+    presence_probability: Float[Tensor, "B K"] | None
+    depth_order: Float[Tensor, "B M K"] | None
+    """Larger is nearer."""
