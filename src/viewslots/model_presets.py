@@ -1,9 +1,13 @@
 """Every model as a named value: the paper's seven, and `compact` and `tiny` of our own."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
 
 from viewslots.errors import UserError
 from viewslots.models.ocloc.config import DecoderConfig, NvilConfig, OclocConfig, StartConfig
+from viewslots.models.ocloc.model import Ocloc, parameter_counts
 from viewslots.models.ocloc.schedule import Optimisation, Schedule
 
 
@@ -95,7 +99,7 @@ COMPACT = OclocConfig(
 TINY = OclocConfig(
     image_size=32,
     slots=2,
-    view_dim=2,
+    view_dim=1,
     background_dim=1,
     attr_dim=3,
     alpha=3.0,
@@ -121,7 +125,7 @@ TINY = OclocConfig(
 """For tests: learns two shapes on 32x32 pixels in two minutes on a CPU."""
 
 TINY_SCHEDULE = Schedule(
-    steps=1800,
+    steps=2400,
     temperature_start=1.0,
     softness_start=1.0,
     kl_ramp_steps=5000,
@@ -132,7 +136,7 @@ TINY_SCHEDULE = Schedule(
 """Colder than the published runs from the start: no time to wait until probabilities have to tell the truth."""
 
 TINY_OPTIMISATION = Optimisation(
-    batch_size=24, learning_rate=3e-3, decay_factor=0.1, decay_steps=1800, warmup_steps=100, single_view_steps=800
+    batch_size=24, learning_rate=3e-3, decay_factor=0.1, decay_steps=2400, warmup_steps=100, single_view_steps=1000
 )
 
 MODEL_PRESETS: dict[str, ModelPreset] = {
@@ -152,3 +156,21 @@ def model_preset(name: str) -> ModelPreset:
     if name not in MODEL_PRESETS:
         raise UserError(f"unknown preset {name!r}; known are {', '.join(MODEL_PRESETS)}")
     return MODEL_PRESETS[name]
+
+
+def describe(name: str) -> dict[str, Any]:
+    """What `viewslots info` prints: parameters by network, latent sizes, and how training is scheduled."""
+    preset = model_preset(name)
+    config = preset.model
+    with torch.device("meta"):
+        model = Ocloc(config)
+    return {
+        "preset": name,
+        "parameters": parameter_counts(model),
+        "latents": {"z_view": config.view_dim, "z_attr_0": config.background_dim, "z_attr_k": config.attr_dim},
+        "views": preset.views,
+        "slots": {"train": config.slots, "test2": preset.test_slots},
+        "model": asdict(config),
+        "schedule": asdict(preset.schedule),
+        "optimisation": asdict(preset.optimisation),
+    }

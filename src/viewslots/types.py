@@ -1,6 +1,6 @@
 """The vocabulary: the typed values that the stages exchange, with their shapes."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt8
@@ -15,7 +15,7 @@ COVERED = 128
 
 @dataclass(frozen=True)
 class Pictures:
-    """The whole truth of S scenes with M views and room for K objects, as a generator answers and a data set stores it."""
+    """The whole truth of S scenes with M views and room for K objects: what worlds answer and data sets store."""
 
     image: UInt8[np.ndarray, "S M H W 3"]
     """sRGB."""
@@ -37,10 +37,24 @@ class Pictures:
     def keys(cls) -> tuple[str, ...]:
         return tuple(field.name for field in fields(cls))
 
+    def padded(self, slots: int) -> "Pictures":
+        """The same with room for `slots` objects."""
+        extra = slots - self.shapes.shape[2]
+
+        def grown(values: np.ndarray, fill: float) -> np.ndarray:
+            return np.pad(values, [(0, 0), (0, 0), (0, extra)] + [(0, 0)] * (values.ndim - 3), constant_values=fill)
+
+        return replace(
+            self,
+            shapes=grown(self.shapes, 0),
+            shadows=grown(self.shadows, 0),
+            depth_order=grown(self.depth_order, -np.inf),
+        )
+
     @classmethod
     def concatenate(cls, parts: "list[Pictures]") -> "Pictures":
         """Join along the scene axis."""
-        return cls(**{key: np.concatenate([getattr(part, key) for part in parts]) for key in cls.keys()})
+        return cls(**{key: np.concatenate([getattr(part, key) for part in parts]) for key in cls.keys()})  # noqa: SIM118
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,15 @@ def require_space(folder: Path, needed: int) -> None:
         raise UserError(f"{folder}: needs {readable(needed)}, but only {readable(free)} are free on that disk")
 
 
-def readable(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+def readable(size: int) -> str:
+    if size < 1024:
+        return f"{size} bytes"
+    amount = size / 1024
+    for unit in ("KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
 
 
 def open_regular(path: Path) -> io.BufferedReader:

@@ -9,7 +9,7 @@ from viewslots import __version__
 from viewslots.data.contract import KEYS, SPLIT_NAME
 from viewslots.data.disk import plain_errors, sha256, shown
 from viewslots.data.hdf5_guard import members, open_hdf5, reading, require_total
-from viewslots.data.hdf5_layout import SPLIT_OF_GROUP, GroupReader
+from viewslots.data.hdf5_layout import GROUP_OF_SPLIT, SPLIT_OF_GROUP, GroupReader
 from viewslots.data.making import Progress
 from viewslots.data.meta import Plan, Source, SplitPlan
 from viewslots.data.writer import StoreWriter
@@ -44,7 +44,7 @@ def _copy(groups: Mapping[str, GroupReader], writer: StoreWriter, source: Path, 
 
 
 def _groups(file: h5py.File, source: Path) -> dict[str, GroupReader]:
-    """The groups that hold scenes, by the name of our split."""
+    """The groups that hold scenes, by the name of our split and in the usual order."""
     groups: dict[str, GroupReader] = {}
     for name, member in members(file, str(source)).items():
         where = f"{source}:{name}"
@@ -61,7 +61,8 @@ def _groups(file: h5py.File, source: Path) -> dict[str, GroupReader]:
     if not groups:
         raise UserError(f"{source}: no group with scenes (train, valid, test or general)")
     require_total(sum(group.total_bytes for group in groups.values()), source)
-    return groups
+    usual = list(GROUP_OF_SPLIT)
+    return dict(sorted(groups.items(), key=lambda item: usual.index(item[0]) if item[0] in usual else len(usual)))
 
 
 def _plan(groups: Mapping[str, GroupReader], source: Path) -> Plan:

@@ -5,16 +5,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import UInt8
+
 from viewslots import __version__
 from viewslots.data.contract import KEYS
 from viewslots.data.disk import open_regular
 from viewslots.data.meta import DESCRIPTIONS, Plan, SplitPlan
+from viewslots.data.npy import HEADER_BYTES
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
 from viewslots.scenes.world import World
 
 Progress = Callable[[int, int], None]
 """Called with the scenes done and the scenes in all."""
+
+DIFFERENT = 0.01
+"""Share of values off by more than 1 from which on two pictures show different things."""
 
 
 def make_dataset(
@@ -38,7 +45,7 @@ def make_dataset(
         raise UserError(f"batch is {batch}, but must be at least 1 scene")
     total = sum(split.scenes for split in plan.splits.values())
     with StoreWriter(out, plan) as writer:
-        _require_same_scenes(writer, world, seed)
+        _require_same_scenes(writer, world, seed, quality, device)
         report = progress or (lambda done, total: None)
         report(_done(writer), total)
         for split, target in writer.plan.splits.items():
@@ -85,17 +92,28 @@ def _render_next(
     writer.append(split, vars(pictures), [scene.to_dict() for scene in scenes])
 
 
-def _require_same_scenes(writer: StoreWriter, world: World, seed: int) -> None:
-    """The rules may have changed since the folder was begun without a new version number; its last scenes tell."""
-    for split in writer.plan.splits:
+def _require_same_scenes(writer: StoreWriter, world: World, seed: int, quality: str, device: str) -> None:
+    """Rules, or art that a world was given, may have changed since the folder was begun: its last scenes tell."""
+    for split, plan in writer.plan.splits.items():
         last = writer.done(split) - 1
-        if last >= 0 and _last_description(writer.path / split / DESCRIPTIONS) != _plain(
-            world.sample(seed, split, last)
+        if last < 0:
+            continue
+        scene = world.sample(seed, split, last)
+        image = world.render([scene], plan.slots, device, quality).image[0]
+        if _last_description(writer.path / split / DESCRIPTIONS) != _plain(scene) or _differ(
+            image, writer, split, last
         ):
             raise UserError(
-                f"{writer.path}: begun with other rules for scenes (see split {split}, scene {last}); "
+                f"{writer.path}: begun with other rules or art (see split {split}, scene {last}); "
                 "remove the folder and start again"
             )
+
+
+def _differ(image: UInt8[np.ndarray, "M H W 3"], writer: StoreWriter, split: str, scene: int) -> bool:
+    """Another picture, not merely another processor's rounding."""
+    start = HEADER_BYTES + scene * image.nbytes
+    stored = np.fromfile(writer.path / split / "image.npy", np.uint8, image.size, offset=start).reshape(image.shape)
+    return bool((np.abs(stored.astype(int) - image) > 1).mean() > DIFFERENT)
 
 
 def _last_description(path: Path) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -13,6 +13,7 @@ from viewslots.scenes.draws import Draws
 PADDING = -1
 
 
+@runtime_checkable
 class ViewChoice(Protocol):
     def choose(self, scene: int, stored: int) -> Sequence[int]:
         """Indices into the `stored` views of a scene."""

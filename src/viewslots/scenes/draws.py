@@ -11,8 +11,8 @@ T = TypeVar("T")
 class Draws:
     """A stream of draws keyed by words, e.g. `Draws("clevr", seed, split, index, "objects")`.
 
-    Only `random.Random.random` lies beneath: Python guarantees its values for a given seed, and seeding by text hashes it,
-    so neighbouring keys give unrelated streams.
+    Only `random.Random.random` lies beneath: Python guarantees its values for a seed. Seeding by text hashes it, so
+    neighbouring keys give unrelated streams.
     """
 
     def __init__(self, *key: str | int) -> None:

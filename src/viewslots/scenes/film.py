@@ -35,7 +35,7 @@ def cells(count: int) -> SubPixels:
 
 @functools.cache
 def sub_pixels(count: int) -> SubPixels:
-    """`count` = 2^m positions in a pixel: Hammersley's points, sorted so that every four lie in one of `cells(count // 4)`.
+    """`count` = 2^m positions in a pixel: Hammersley's points, sorted so that every four share a cell of `cells`.
 
     No two share a row or column, so edges at any angle are met by many distinct positions.
     """
@@ -69,7 +69,7 @@ def develop(samples: Tensor, positions: SubPixels) -> Tensor:
     """
     *_, height, width = samples.shape
     weights = filter_weights(positions).to(samples)
-    spread = (weights @ samples.flatten(-2)).unflatten(-1, (height, width))
+    spread = (weights @ samples.flatten(-2)).reshape(*samples.shape[:-3], len(weights), height, width)
     parts = [
         spread[..., 3 * row + column, row : row + height - 2, column : column + width - 2]
         for row in range(FILTER_WIDTH)

@@ -170,7 +170,7 @@ def has_kernel(device: torch.device) -> bool:
 def intersect(bodies: Bodies, view: Tensor, origin: Vec, direction: Vec, skip: Tensor | None = None) -> Tensor:
     """Distance at which each ray enters each body of its view, inf where it does not: [..., K].
 
-    `view`, `origin` and `direction` (unit) broadcast to the shape of the rays [...]; `view` is a row of `bodies` [V, K].
+    `view` (a row of `bodies` [V, K]), `origin` and `direction` (unit) broadcast to the shape of the rays [...].
     `skip` names the body a ray starts from, -1 for none: a convex body meets none of its own rays.
     The bounding sphere is tried for all pairs, the exact body for those that pass.
     """
@@ -248,8 +248,8 @@ def _newton(
 ) -> Tensor:
     """From the entry into the sharp-edged hull to the rounded body.
 
-    The distance to a convex body is convex along the ray, so Newton's steps from outside never overshoot; a ray that stops
-    coming closer misses.
+    The distance to a convex body is convex along the ray, so Newton's steps from outside never overshoot; a ray that
+    stops coming closer misses.
     """
     reached = entry.clone()
     gap, slope = torch.zeros_like(entry), torch.full_like(entry, -1)

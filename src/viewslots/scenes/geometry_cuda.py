@@ -1,6 +1,6 @@
 """`geometry.intersect` as one Triton kernel: the same operations in the same order, a hundred launches fewer.
 
-Every division and root is correctly rounded and products are not fused with sums, so the twin in geometry.py gives the same bits.
+Divisions and roots are correctly rounded and products are not fused with sums: geometry.py gives the same bits.
 """
 
 import torch
@@ -73,7 +73,7 @@ def _intersect(
 
 @triton.jit
 def enter_body(body, x, y, z, u, v, w, asked, BLOCK: tl.constexpr):
-    """Distance at which rays (x, y, z) + t (u, v, w) enter the bodies at pointers `body`; inf where not `asked` or missed."""
+    """Distance at which rays (x, y, z) + t (u, v, w) enter the bodies at `body`; inf where not `asked` or missed."""
     cx, cy, cz = tl.load(body, mask=asked), tl.load(body + 1, mask=asked), tl.load(body + 2, mask=asked)
     bound2 = tl.load(body + 6, mask=asked)
     a, b, c = cx - x, cy - y, cz - z

@@ -13,7 +13,7 @@ GROUND_ALBEDO = 0.8
 LUMINANCE = (0.2126, 0.7152, 0.0722)
 
 SWEEP_START, SWEEP_RADIUS = 10.0, 12.0
-"""The backdrop of single-view CLEVR leaves the plane this far behind the origin, along a quarter circle of this radius."""
+"""The backdrop of single-view CLEVR leaves the plane this far behind the origin, on a quarter circle of this radius."""
 
 
 def ground_hit(bent: bool, origin: Vec, direction: Vec) -> tuple[Tensor, Vec]:
@@ -26,7 +26,7 @@ def ground_hit(bent: bool, origin: Vec, direction: Vec) -> tuple[Tensor, Vec]:
     start = origin.x * BEHIND[0] + origin.y * BEHIND[1]
     speed = direction.x * BEHIND[0] + direction.y * BEHIND[1]
     bends = (start + speed * plane.clamp_max(1e6) > SWEEP_START) & (speed > 0)
-    # Inside of a lying cylinder around (SWEEP_START, SWEEP_RADIUS) in the (behind, up) plane; the sheet ends at its level.
+    # Inside of a lying cylinder around (SWEEP_START, SWEEP_RADIUS) in the (behind, up) plane; it ends at its axis.
     across, above = start - SWEEP_START, origin.z - SWEEP_RADIUS
     square = (speed * speed + direction.z * direction.z).clamp_min(1e-12)
     half = across * speed + above * direction.z

@@ -1,19 +1,16 @@
-"""Flat layers: drawn from vectors, placed so that each stays visible, and painted in order into Pictures."""
+"""Flat layers: placed so that each stays visible, and painted in order into Pictures."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
-from PIL import Image, ImageDraw
 
 from viewslots.errors import UserError
 from viewslots.types import BACKGROUND, COVERED, Pictures
 
 T = TypeVar("T")
-Point = tuple[float, float]
 
 MIN_VISIBLE = 0.25
 """Least share of its covered pixels that an object shows."""
@@ -21,9 +18,6 @@ TRIES = 10
 """Places tried for one object before the whole picture starts again."""
 RESTARTS = 1000
 """Far more than any rule of ours needs: reached only by art that can never be placed."""
-DETAIL = 6
-"""Pixels a unit of a vector drawing."""
-INK = "#3a2b35"
 
 
 @dataclass(frozen=True)
@@ -139,88 +133,9 @@ def paint_all(paintings: Sequence[Painting], slots: int, height: int, width: int
     )
 
 
-def draw_vectors(text: str, side: int, margin: int = 0, ink: float = 0.0) -> Image.Image:
-    """An RGBA picture of `DETAIL` pixels a unit, drawn line by line: `[flat] color shape; shape; ...`.
-
-    Shapes are `oval x y rx ry [degrees]`, `poly x y x y ...`, `blob` (a smooth poly), `star x y inner outer rays` and
-    `line width x y x y ...` (smooth). Those of one line share an outline, `ink` units wide, unless it is flat.
-    A colour is `#rrggbb` or `ink`.
-    """
-    image = Image.new("RGBA", ((side + 2 * margin) * DETAIL,) * 2)
-    canvas = ImageDraw.Draw(image)
-    for line in filter(None, map(str.strip, text.splitlines())):
-        color, _, shapes = line.removeprefix("flat ").partition(" ")
-        polygons = [polygon for shape in shapes.split(";") for polygon in _trace(shape)]
-        polygons = [[((x + margin) * DETAIL, (y + margin) * DETAIL) for x, y in polygon] for polygon in polygons]
-        if not line.startswith("flat "):
-            for polygon in polygons:
-                canvas.line([*polygon, *polygon[:2]], INK, round(2 * ink * DETAIL), joint="curve")
-        for polygon in polygons:
-            canvas.polygon(polygon, INK if color == "ink" else color)
-    return image
-
-
-def _trace(shape: str) -> list[list[Point]]:
-    """The closed polygons that fill a shape."""
-    name, *words = shape.split()
-    numbers = [float(word) for word in words]
-    points = list(zip(numbers[0::2], numbers[1::2], strict=False))
-    if name == "poly":
-        return [points]
-    if name == "blob":
-        return [_smooth([points[-1], *points, *points[:2]])]
-    if name == "oval":
-        return [_oval(*numbers)]
-    if name == "star":
-        x, y, inner, outer, rays = numbers
-        rim = [((inner, outer)[k % 2], math.pi * k / rays) for k in range(2 * int(rays))]
-        return [[(x + radius * math.cos(angle), y + radius * math.sin(angle)) for radius, angle in rim]]
-    points = list(zip(numbers[1::2], numbers[2::2], strict=True))
-    return [_oval(x, y, numbers[0] / 2, numbers[0] / 2) for x, y in _smooth([points[0], *points, points[-1]])]
-
-
-def _oval(x: float, y: float, across: float, down: float, degrees: float = 0.0) -> list[Point]:
-    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    rim = [(across * math.cos(math.pi * k / 36), down * math.sin(math.pi * k / 36)) for k in range(72)]
-    return [(x + u * cos - v * sin, y + u * sin + v * cos) for u, v in rim]
-
-
-def _smooth(points: Sequence[Point]) -> list[Point]:
-    """Catmull and Rom's curve through all points but the first and the last."""
-
-    def between(a: float, b: float, c: float, d: float, t: float) -> float:
-        return b + t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * b - a - 3 * c + d))) / 2
-
-    curve = []
-    for four in zip(points, points[1:], points[2:], points[3:], strict=False):
-        xs, ys = zip(*four, strict=True)
-        curve += [(between(*xs, k / 16), between(*ys, k / 16)) for k in range(17)]
-    return curve
-
-
 def split_range(counts: Mapping[str, tuple[int, int]], split: str) -> tuple[int, int]:
-    """Least and largest number of objects in a scene of `split`."""
-    if split not in counts:
+    """Least and largest number of objects in a scene of `split`; the large test splits follow the small ones."""
+    small = split.removesuffix("-large")
+    if small not in counts:
         raise UserError(f"split {split!r:.40} is none of {', '.join(counts)}")
-    return counts[split]
-
-
-def read_fields(data: Any, names: Sequence[str], where: str) -> list[Any]:
-    """The values of a JSON object's fields, in the order of `names`."""
-    if not isinstance(data, Mapping):
-        raise UserError(f"{where}: expected a JSON object, got {type(data).__name__}")
-    if missing := [name for name in names if name not in data]:
-        raise UserError(f"{where}: `{missing[0]}` is missing")
-    return [data[name] for name in names]
-
-
-def read_list(value: Any, least: int, most: int, where: str) -> Sequence[Any]:
-    if not isinstance(value, list | tuple) or not least <= len(value) <= most:
-        raise UserError(f"{where}: expected a list of {least} to {most} items")
-    return value
-
-
-def read_number(value: Any, low: float, high: float, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise UserError(f"{where}: expected a number in [{low:g}, {high:g}], got {value!r:.40}")
-    return float(value)
+    return counts[small]

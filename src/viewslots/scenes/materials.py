@@ -18,6 +18,8 @@ GLOSS = 0.8
 GLOSS_ALPHA = 0.35
 METAL_LOBES = ((0.4, 0.2), (0.6, 0.01))
 """(share, GGX alpha): a rough lobe and almost a mirror."""
+FREE = 0.25
+"""Share of diffuse rays that may go up; the others are turned down to the ground."""
 ANISOTROPY = 0.25
 """Stretches both metal lobes: alpha * (1 - a) along the turn about z, alpha / (1 - a) across it."""
 
@@ -39,7 +41,7 @@ class Points:
     rank: Tensor
     """[P] index among the samples that share a key; spreads them evenly."""
     blurred: Tensor
-    """[P] bool: looked at by a diffuse ray, for which mirrors count as rough (Blender's 'filter glossy': no fireflies)."""
+    """[P] bool: looked at by a diffuse ray, to which mirrors are rough (Blender's 'filter glossy': no fireflies)."""
 
     @property
     def device(self) -> torch.device:
@@ -148,9 +150,11 @@ def scatter(stage: Stage, points: Points) -> tuple[Vec, Vec, Tensor, Tensor]:
     facet = (points.normal + along.scaled(tilt_x) + across.scaled(tilt_y)).unit()
     towards = points.viewer.dot(facet)
     bounced = facet.scaled(2 * towards) - points.viewer
-    # A cosine-weighted direction for Lambert.
+    # A cosine-weighted direction for Lambert, most of them turned down: light comes from the ground, above is black.
     flat = torch.sqrt(u)
     diffuse = points.normal.scaled(torch.sqrt(1 - u)) + along.scaled(flat * cos) + across.scaled(flat * sin)
+    turned = (pick - gloss) > (1 - gloss) * FREE
+    diffuse = Vec(diffuse.x, diffuse.y, torch.where(turned, -diffuse.z.abs(), diffuse.z))
     sharp = body.metal | glossy
     heading = bounced.where(sharp, diffuse).unit()
     # Sampling facets by density leaves G * (v.h) / (n.v * n.h).
@@ -158,7 +162,11 @@ def scatter(stage: Stage, points: Points) -> tuple[Vec, Vec, Tensor, Tensor]:
     nv = points.normal.dot(points.viewer).clamp_min(1e-3)
     masking = 1 / (1 + _facet_lambda(nv, lobe) + _facet_lambda(rise.clamp_min(1e-3), lobe))
     weight = masking * towards.clamp_min(0) / (nv * facet.dot(points.normal).clamp_min(1e-3))
-    weight = torch.where(sharp, weight.clamp_max(4.0), 1.0) * (rise > 0)
+    # The density of a downward direction holds that of its mirror image too.
+    image = (rise - 2 * points.normal.z * heading.z).clamp_min(0)
+    down = rise / (rise + (1 - FREE) * image).clamp_min(1e-6)
+    folded = torch.where(heading.z < 0, down, 1 / FREE)
+    weight = torch.where(sharp, weight.clamp_max(4.0), folded) * (rise > 0)
     white = torch.where(glossy, GLOSS, 1.0)
     share = Vec(*(torch.where(glossy, white, getattr(body.color, a)) * weight for a in "xyz"))
     velvet = fresnel(nv, RUBBER_COAT[1])

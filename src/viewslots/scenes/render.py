@@ -1,7 +1,7 @@
 """Scenes and cameras to pixels and truth.
 
-Sub-pixel rays say who is seen where; the ground is lit at a quarter of them, which also yields every object's shadow; object
-points are shaded one by one. The film filters all of it to pixels.
+Sub-pixel rays say who is seen where; the ground is lit at a quarter of them, which also yields every object's shadow;
+object points are shaded one by one. The film filters all of it to pixels.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ class Cameras:
         return Cameras(position, *look_at_origin(position))
 
     def rays(self, picture: Picture, positions: SubPixels) -> Vec:
-        """Unit directions [V, n, P] through sub-pixel positions of every pixel, one pixel beyond the borders included."""
+        """Unit directions [V, n, P] through sub-pixel positions of every pixel and of one beyond each border."""
 
         def offsets(pixels: int, center: float, within: list[float]) -> Tensor:
             steps = torch.arange(pixels + 2 * film.PAD, dtype=torch.float64) - film.PAD - center
@@ -87,7 +87,7 @@ class Cameras:
 
 
 def pixel_index(picture: Picture) -> Tensor:
-    """Place of every pixel of the padded window in the full picture [P], so that noise does not depend on the window."""
+    """Place of every pixel of the padded window in the full picture [P]: noise does not depend on the window."""
     rows = torch.arange(picture.up - film.PAD, picture.down + film.PAD)[:, None] + film.PAD
     columns = torch.arange(picture.left - film.PAD, picture.right + film.PAD) + film.PAD
     return (rows * (picture.full_width + 2 * film.PAD) + columns).flatten()
@@ -106,7 +106,7 @@ def expose(stage: Stage, cameras: Cameras, keys: Tensor, picture: Picture, quali
     entry = intersect(stage.bodies, view, origin, rays)
     nearest, front = entry.min(-1)
     seen = (nearest < torch.inf) & (nearest <= ground_hit(stage.bent, origin, rays)[0])
-    bare = ~seen.unflatten(1, (-1, 4)).all(2)
+    bare = ~seen.reshape(views, len(coarse), 4, -1).all(2)
     ground, shadows = light_ground(stage, cameras, picture, coarse, pixel, bare, quality.ground_bounces)
     color = ground.map(lambda part: part.repeat_interleave(4, 1))
 
@@ -121,20 +121,24 @@ def expose(stage: Stage, cameras: Cameras, keys: Tensor, picture: Picture, quali
 
     covered = (entry < torch.inf).movedim(-1, 1)
     frontmost = (torch.arange(slots, device=stage.device)[:, None, None] == front[:, None]) & seen[:, None]
-    masks = film.develop(torch.cat([covered, frontmost], 1).to(torch.float32).unflatten(-1, padded), fine)
-    linear = torch.stack([color.x, color.y, color.z], 1).to(torch.float64).unflatten(-1, padded)
+
+    def on_film(values: Tensor, dtype: torch.dtype, positions: SubPixels) -> Tensor:
+        return film.develop(values.to(dtype).reshape(*values.shape[:-1], *padded), positions)
+
+    masks = on_film(torch.cat([covered, frontmost], 1), torch.float32, fine)
+    linear = on_film(torch.stack([color.x, color.y, color.z], 1), torch.float64, fine)
     return Film(
-        linear=film.develop(linear, fine).to(torch.float32).movedim(1, -1),
+        linear=linear.to(torch.float32).movedim(1, -1),
         shapes=masks[:, :slots],
         visible=masks[:, slots:],
-        shadows=film.develop(shadows.movedim(-1, 1).to(torch.float64).unflatten(-1, padded), coarse),
+        shadows=on_film(shadows.movedim(-1, 1), torch.float64, coarse),
     )
 
 
 def light_ground(
     stage: Stage, cameras: Cameras, picture: Picture, positions: SubPixels, pixel: Tensor, bare: Tensor, bounces: int
 ) -> tuple[Vec, Tensor]:
-    """Ground behind every pixel: radiance [V, n, P] (with light off the objects where `bare`) and shadows [V, n, P, K]."""
+    """Ground behind every pixel: radiance [V, n, P] (light off objects too where `bare`) and shadows [V, n, P, K]."""
     rays = cameras.rays(picture, positions)
     view = torch.arange(rays.x.shape[0], device=stage.device)[:, None, None]
     origin = cameras.position[:, None, None]
@@ -205,7 +209,7 @@ def render_views(
 
 
 def expose_in_parts(stage: Stage, cameras: Cameras, keys: Tensor, picture: Picture, quality: Quality) -> Film:
-    """`expose` in bands of rows and groups of views, so that memory stays bounded; the pixels do not depend on the parts."""
+    """`expose` in bands of rows and groups of views: memory stays bounded, pixels do not depend on the parts."""
     pairs_per_row = picture.width * quality.samples * max(stage.bodies.radius.shape[1], 1)
     rows_at_once = max(1, RAYS_AT_ONCE[stage.device.type] // pairs_per_row)
     band = min(picture.height, rows_at_once)

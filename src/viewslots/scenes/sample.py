@@ -64,7 +64,7 @@ def rounded(*vector: float) -> Vec3:
 
 
 def sample_objects(draws: Draws, count: int, shared: bool) -> tuple[SceneObject, ...]:
-    """`count` objects that keep their distances, farthest from the base camera first; restarts when one finds no place."""
+    """`count` objects that keep their distances, farthest from the base camera first; anew if one finds no place."""
     common = (draws.choice(SHAPES), draws.choice(tuple(COLORS)), draws.choice(MATERIALS)) if shared else None
     while True:
         objects: list[SceneObject] = []
@@ -135,7 +135,7 @@ def sample_camera(draws: Draws, views: ViewRange) -> Vec3:
 def sample_multi_view(
     name: str, ranges: ViewRange, shared: bool, objects: tuple[int, int], views: int, seed: int, split: str, index: int
 ) -> Scene:
-    """A CLEVR-M scene. Sets with the same `shared` have the same objects and lights for a seed; views are keyed by `name`."""
+    """A CLEVR-M scene. Sets of equal `shared` have equal objects and lights for a seed; views are keyed by `name`."""
     family = "clevr-m-shared" if shared else "clevr-m"
     draws = Draws(family, seed, split, index, "objects")
     bodies = sample_objects(draws, draws.integer(*objects), shared)
@@ -152,7 +152,7 @@ def sample_multi_view(
 def sample_single_view(
     objects: tuple[int, int], seed: int, split: str, index: int, visible: Callable[[Scene], list[int]]
 ) -> Scene:
-    """A CLEVR scene before the jittered base camera. All objects are placed anew until `visible` finds enough of each."""
+    """A CLEVR scene before the jittered base camera; objects are placed anew until `visible` finds enough of each."""
     family = "clevr"
     draws = Draws(family, seed, split, index, "objects")
     count = draws.integer(*objects)

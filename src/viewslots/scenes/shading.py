@@ -1,6 +1,6 @@
 """Paths of light.
 
-`outgoing` and `incoming` call each other: what leaves a surface is direct light plus what comes along one scattered ray.
+`outgoing` and `incoming` call each other: what leaves a surface is direct light plus what one scattered ray brings.
 """
 
 import torch
@@ -84,8 +84,8 @@ def onto_ground(stage: Stage, points: Points, bounces: int) -> Vec:
 def towards_bodies(stage: Stage, points: Points) -> tuple[Vec, Tensor]:
     """One ray a ground point, and what its light counts.
 
-    It goes into the cones around the bodies, uniformly over all of them: few rays of a whole hemisphere would meet an object
-    at all. A direction in several cones is that much likelier.
+    It goes into the cones around the bodies, uniformly over all of them: few rays of a whole hemisphere would meet an
+    object at all. A direction in several cones is that much likelier.
     """
     u, v, pick = noise(points.key, points.rank, 9)
     path = stage.bodies.center[points.view] - points.position[..., None]

@@ -1,6 +1,6 @@
 """`shading.outgoing` and `shading.onto_ground` as one Triton kernel: a thread follows its path from surface to surface.
 
-The formulas are those of lights.py, materials.py and ground.py, which say where they come from; tests hold the twins together.
+The formulas are those of lights.py, materials.py and ground.py, which explain them; tests hold the twins together.
 """
 
 import math
@@ -29,6 +29,7 @@ _GLOSS_INDEX, _VELVET_INDEX = (tl.constexpr(index) for index in materials.RUBBER
 _VELVET, _GLOSS, _GLOSS_ALPHA = (tl.constexpr(v) for v in (materials.VELVET, materials.GLOSS, GLOSS_ALPHA))
 _ROUGH_SHARE, _ROUGH_ALPHA = (tl.constexpr(value) for value in METAL_LOBES[0])
 _MIRROR_SHARE, _MIRROR_ALPHA = (tl.constexpr(value) for value in METAL_LOBES[1])
+_FREE = tl.constexpr(materials.FREE)
 _NARROW, _WIDE = (tl.constexpr(value) for value in materials.stretched(1.0))
 _TURN_STEPS = tl.constexpr(TURN_STEPS)
 
@@ -52,11 +53,11 @@ def trace_cuda(stage: Stage, points: Points, bounces: int, heading: Vec | None =
             points.key.contiguous(),
             points.rank.contiguous(),
             points.blurred.contiguous(),
-            *(part.contiguous() for vector in vectors for part in (vector.x, vector.y, vector.z)),
+            torch.stack([part for vector in vectors for part in (vector.x, vector.y, vector.z)]),
             count,
             slots,
             bounces,
-            ONTO_GROUND=heading is not None,
+            1 if heading is not None else 0,
             BENT=stage.bent,
             BLOCK=BLOCK,
             enable_fp_fusion=False,
@@ -65,7 +66,7 @@ def trace_cuda(stage: Stage, points: Points, bounces: int, heading: Vec | None =
 
 
 def lamp_table(stage: Stage) -> Tensor:
-    """[V, 4, 16]: position, right, up, normal, side and colour of each lamp; the sun last, with its direction as position."""
+    """[V, 4, 16]: position, right, up, normal, side and colour of each lamp; sun last, its direction as position."""
     views = len(stage.lamp.x)
     vectors = (stage.lamp, stage.lamp_right, stage.lamp_up, stage.lamp_normal)
     lamps = torch.stack([getattr(vector, axis) for vector in vectors for axis in "xyz"], -1)
@@ -76,11 +77,10 @@ def lamp_table(stage: Stage) -> Tensor:
     return torch.cat([placed, looks.to(stage.device).expand(views, 4, 4)], -1).contiguous()
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "slots", "bounces", "first"])
 def _trace(
-    light, table, looks, lamps, circle, view, slot, key, rank, blurred,
-    px, py, pz, nx, ny, nz, vx, vy, vz, hx, hy, hz,
-    count, slots, bounces, ONTO_GROUND: tl.constexpr, BENT: tl.constexpr, BLOCK: tl.constexpr,
+    light, table, looks, lamps, circle, view, slot, key, rank, blurred, vectors, count, slots, bounces, first,
+    BENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     alive = at < count
@@ -89,44 +89,21 @@ def _trace(
     seed = tl.load(key + at, mask=alive, other=0)
     turn = tl.load(rank + at, mask=alive, other=0.0)
     dim = tl.load(blurred + at, mask=alive, other=0) != 0
-    x, y, z = (
-        tl.load(px + at, mask=alive, other=0.0),
-        tl.load(py + at, mask=alive, other=0.0),
-        tl.load(pz + at, mask=alive, other=0.0),
-    )
-    a, b, c = (
-        tl.load(nx + at, mask=alive, other=0.0),
-        tl.load(ny + at, mask=alive, other=0.0),
-        tl.load(nz + at, mask=alive, other=1.0),
-    )
-    e, f, g = (
-        tl.load(vx + at, mask=alive, other=0.0),
-        tl.load(vy + at, mask=alive, other=0.0),
-        tl.load(vz + at, mask=alive, other=1.0),
-    )
-    u, v, w = (
-        tl.load(hx + at, mask=alive, other=0.0),
-        tl.load(hy + at, mask=alive, other=0.0),
-        tl.load(hz + at, mask=alive, other=1.0),
-    )
+    count = count.to(tl.int64)
+    x, y, z = _column(vectors + at, count, alive)
+    a, b, c = _column(vectors + 3 * count + at, count, alive)
+    e, f, g = _column(vectors + 6 * count + at, count, alive)
+    u, v, w = _column(vectors + 9 * count + at, count, alive)
     red, green, blue = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     carry_r, carry_g, carry_b = red + 1.0, green + 1.0, blue + 1.0
     mirrored = at < 0
-    left = bounces
-    if ONTO_GROUND:
-        left = bounces + 1
+    # Step `first` is the first on an object: 1 when the path starts on the ground, along a given heading.
+    left = bounces + first
     for step in range(left + 1):
         if tl.max(alive.to(tl.int32), 0) > 0:
-            on_object = step > 0
-            if not ONTO_GROUND:
-                on_object = True
-            if on_object:
+            if step >= first:
                 look = looks + (row * slots + own) * 4
-                color_r, color_g, color_b = (
-                    tl.load(look, mask=alive, other=0.0),
-                    tl.load(look + 1, mask=alive, other=0.0),
-                    tl.load(look + 2, mask=alive, other=0.0),
-                )
+                color_r, color_g, color_b = _column(look, 1, alive)
                 metal = tl.load(look + 3, mask=alive, other=0.0) > 0.5
                 body = table + (row * slots + own) * 8
                 ax, ay, az, bx, by, bz = _metal_frame(body, x, y, z, a, b, c, alive)
@@ -174,6 +151,13 @@ def _trace(
 
 
 # --- Vectors and noise ------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _column(start, step, alive):
+    """Three numbers `step` apart."""
+    first, second = tl.load(start, mask=alive, other=0.0), tl.load(start + step, mask=alive, other=0.0)
+    return first, second, tl.load(start + 2 * step, mask=alive, other=0.0)
 
 
 @triton.jit
@@ -281,26 +265,10 @@ def _ground_hit(x, y, z, u, v, w, BENT: tl.constexpr):
 def _lamp_sample(lamp, index, circle, seed, turn, x, y, z, alive):
     """Direction to a point on lamp `index`, and its strength."""
     s, t, _ = _noise(seed, turn, index)
-    qx, qy, qz = (
-        tl.load(lamp, mask=alive, other=0.0),
-        tl.load(lamp + 1, mask=alive, other=0.0),
-        tl.load(lamp + 2, mask=alive, other=1.0),
-    )
-    rx, ry, rz = (
-        tl.load(lamp + 3, mask=alive, other=0.0),
-        tl.load(lamp + 4, mask=alive, other=0.0),
-        tl.load(lamp + 5, mask=alive, other=0.0),
-    )
-    ux, uy, uz = (
-        tl.load(lamp + 6, mask=alive, other=0.0),
-        tl.load(lamp + 7, mask=alive, other=0.0),
-        tl.load(lamp + 8, mask=alive, other=0.0),
-    )
-    mx, my, mz = (
-        tl.load(lamp + 9, mask=alive, other=0.0),
-        tl.load(lamp + 10, mask=alive, other=0.0),
-        tl.load(lamp + 11, mask=alive, other=0.0),
-    )
+    qx, qy, qz = _column(lamp, 1, alive)
+    rx, ry, rz = _column(lamp + 3, 1, alive)
+    ux, uy, uz = _column(lamp + 6, 1, alive)
+    mx, my, mz = _column(lamp + 9, 1, alive)
     side = tl.load(lamp + 12, mask=alive, other=0.0)
     if index == 3:
         cos, sin = _turn(t, circle, alive)
@@ -336,9 +304,8 @@ def _ground(
             strength = strength * tl.maximum(a * lx + b * ly + c * lz, 0.0)
             open_ = _clear(table, row, none, slots, x, y, z, lx, ly, lz, asked & (strength > 0), BLOCK)
             strength = tl.where(open_, strength * (_ALBEDO / _PI), 0.0)
-            red += strength * tl.load(lamp + 13, mask=asked, other=0.0)
-            green += strength * tl.load(lamp + 14, mask=asked, other=0.0)
-            blue += strength * tl.load(lamp + 15, mask=asked, other=0.0)
+            lamp_r, lamp_g, lamp_b = _column(lamp + 13, 1, asked)
+            red, green, blue = red + strength * lamp_r, green + strength * lamp_g, blue + strength * lamp_b
     return red, green, blue
 
 
@@ -352,30 +319,16 @@ def _lamps_seen(lamps, row, x, y, z, u, v, w, nearest, asked, BLOCK: tl.constexp
     if tl.max(asked.to(tl.int32), 0) > 0:
         for index in range(3):
             lamp = lamps + (row * 4 + index) * 16
-            ox, oy, oz = (
-                tl.load(lamp, mask=asked, other=0.0) - x,
-                tl.load(lamp + 1, mask=asked, other=0.0) - y,
-                tl.load(lamp + 2, mask=asked, other=0.0) - z,
-            )
-            mx, my, mz = (
-                tl.load(lamp + 9, mask=asked, other=0.0),
-                tl.load(lamp + 10, mask=asked, other=0.0),
-                tl.load(lamp + 11, mask=asked, other=0.0),
-            )
+            ox, oy, oz = _column(lamp, 1, asked)
+            ox, oy, oz = ox - x, oy - y, oz - z
+            rx, ry, rz = _column(lamp + 3, 1, asked)
+            ux, uy, uz = _column(lamp + 6, 1, asked)
+            mx, my, mz = _column(lamp + 9, 1, asked)
             half = tl.load(lamp + 12, mask=asked, other=0.0) / 2
             speed = -(u * mx + v * my + w * mz)
             distance = tl.div_rn(-(ox * mx + oy * my + oz * mz), tl.where(speed > 1e-6, speed, 1.0))
             dx, dy, dz = u * distance - ox, v * distance - oy, w * distance - oz
-            right = (
-                dx * tl.load(lamp + 3, mask=asked, other=0.0)
-                + dy * tl.load(lamp + 4, mask=asked, other=0.0)
-                + dz * tl.load(lamp + 5, mask=asked, other=0.0)
-            )
-            up = (
-                dx * tl.load(lamp + 6, mask=asked, other=0.0)
-                + dy * tl.load(lamp + 7, mask=asked, other=0.0)
-                + dz * tl.load(lamp + 8, mask=asked, other=0.0)
-            )
+            right, up = dx * rx + dy * ry + dz * rz, dx * ux + dy * uy + dz * uz
             seen = (
                 asked
                 & (speed > 1e-6)
@@ -384,9 +337,8 @@ def _lamps_seen(lamps, row, x, y, z, u, v, w, nearest, asked, BLOCK: tl.constexp
                 & (tl.abs(right) < half)
                 & (tl.abs(up) < half)
             )
-            red += tl.where(seen, tl.load(lamp + 13, mask=asked, other=0.0), 0.0)
-            green += tl.where(seen, tl.load(lamp + 14, mask=asked, other=0.0), 0.0)
-            blue += tl.where(seen, tl.load(lamp + 15, mask=asked, other=0.0), 0.0)
+            lamp_r, lamp_g, lamp_b = _column(lamp + 13, 1, seen)
+            red, green, blue = red + lamp_r, green + lamp_g, blue + lamp_b
     return red, green, blue
 
 
@@ -482,9 +434,10 @@ def _direct(
         shine = _metal(a, b, c, e, f, g, lx, ly, lz, ax, ay, az, bx, by, bz, share)
         factor, white = tl.where(metal, shine, diffuse), tl.where(metal, 0.0, gloss)
         strength = tl.where(open_, strength, 0.0)
-        red += (color_r * factor + white) * strength * tl.load(lamp + 13, mask=alive, other=0.0)
-        green += (color_g * factor + white) * strength * tl.load(lamp + 14, mask=alive, other=0.0)
-        blue += (color_b * factor + white) * strength * tl.load(lamp + 15, mask=alive, other=0.0)
+        lamp_r, lamp_g, lamp_b = _column(lamp + 13, 1, alive)
+        red += (color_r * factor + white) * strength * lamp_r
+        green += (color_g * factor + white) * strength * lamp_g
+        blue += (color_b * factor + white) * strength * lamp_b
     return red, green, blue
 
 
@@ -500,7 +453,8 @@ def _scatter(circle, seed, turn, dim, metal, a, b, c, e, f, g, ax, ay, az, bx, b
     cos, sin = _turn(t, circle, alive)
     nv = tl.maximum(a * e + b * f + c * g, 1e-3)
     mirror = metal & (dim == 0) & (pick < _MIRROR_SHARE)
-    glossy = (metal == 0) & (pick < _fresnel(nv, _GLOSS_INDEX))
+    gloss = _fresnel(nv, _GLOSS_INDEX)
+    glossy = (metal == 0) & (pick < gloss)
     s = tl.minimum(s, 0.9999)
     slope = tl.where(glossy, tl.sqrt_rn(-tl.log(1 - s)) * _GLOSS_ALPHA, tl.sqrt_rn(tl.div_rn(s, 1 - s)))
     lobe = tl.where(mirror, _MIRROR_ALPHA, _ROUGH_ALPHA)
@@ -513,10 +467,15 @@ def _scatter(circle, seed, turn, dim, metal, a, b, c, e, f, g, ax, ay, az, bx, b
     sharp = metal | glossy
     u = tl.where(sharp, fx * (2 * towards) - e, a * high + ax * along + bx * across)
     v = tl.where(sharp, fy * (2 * towards) - f, b * high + ay * along + by * across)
-    w = tl.where(sharp, fz * (2 * towards) - g, c * high + az * along + bz * across)
+    rise = c * high + az * along + bz * across
+    rise = tl.where(pick - gloss > (1 - gloss) * _FREE, -tl.abs(rise), rise)
+    w = tl.where(sharp, fz * (2 * towards) - g, rise)
     u, v, w = _unit(u, v, w)
     rise = u * a + v * b + w * c
     masking = tl.div_rn(1.0, 1 + _facet_lambda(nv, lobe) + _facet_lambda(tl.maximum(rise, 1e-3), lobe))
     weight = tl.div_rn(masking * tl.maximum(towards, 0.0), nv * tl.maximum(fx * a + fy * b + fz * c, 1e-3))
-    weight = tl.where(sharp, tl.minimum(weight, 4.0), 1 - _fresnel(nv, _VELVET_INDEX))
+    image = tl.maximum(rise - 2 * c * w, 0.0)
+    down = tl.div_rn(rise, tl.maximum(rise + image * (1 - _FREE), 1e-6))
+    folded = tl.where(w < 0, down, 1 / _FREE) * (1 - _fresnel(nv, _VELVET_INDEX))
+    weight = tl.where(sharp, tl.minimum(weight, 4.0), folded)
     return u, v, w, tl.where(rise > 0, weight, 0.0), glossy, sharp, mirror

@@ -8,9 +8,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from viewslots.errors import UserError
+from viewslots.scenes.fields import read_choice, read_fields, read_integer, read_list, read_number
 
 Vec3 = tuple[float, float, float]
 Shape = Literal["sphere", "cube", "cylinder"]
@@ -20,6 +21,8 @@ Backdrop = Literal["plane", "sweep"]
 MAX_OBJECTS = 64
 MAX_VIEWS = 1024
 MAX_PIXELS = 2048
+LIMIT = 1e6
+"""Largest coordinate or angle."""
 
 
 @dataclass(frozen=True)
@@ -112,25 +115,16 @@ class Scene:
     @classmethod
     def from_dict(cls, data: Any) -> "Scene":
         """Read our own layout or that of the reference files (`view` for a single camera, `focal_px` ignored)."""
-        fields = _mapping(data, "scene")
-        views = [fields["view"]] if "view" in fields else _list(fields, "views", MAX_VIEWS)
-        if not views:
-            raise UserError("scene: no views; give `view` or a non-empty list `views`")
-        lamps = _mapping(fields.get("lights_area", {}), "lights_area")
-        defaults = Lights()
+        (objects,) = read_fields(data, ("objects",), "scene")
+        views = [data["view"]] if "view" in data else read_list(data.get("views"), 1, MAX_VIEWS, "views")
+        objects = read_list(objects, 0, MAX_OBJECTS, "objects")
         return cls(
-            objects=tuple(
-                _object(item, f"objects[{k}]") for k, item in enumerate(_list(fields, "objects", MAX_OBJECTS))
-            ),
+            objects=tuple(_object(item, f"objects[{k}]") for k, item in enumerate(objects)),
             cameras=tuple(_camera(view, f"views[{m}]") for m, view in enumerate(views)),
-            lights=Lights(
-                key=_vec(lamps.get("Lamp_Key", defaults.key), "lights_area.Lamp_Key"),
-                fill=_vec(lamps.get("Lamp_Fill", defaults.fill), "lights_area.Lamp_Fill"),
-                back=_vec(lamps.get("Lamp_Back", defaults.back), "lights_area.Lamp_Back"),
-            ),
-            picture=_picture(fields),
-            backdrop=_choice(fields.get("backdrop", "plane"), Backdrop, "backdrop"),
-            key=_integer(fields.get("key", 0), "key", 0, 2**32 - 1),
+            lights=_lights(data.get("lights_area", {})),
+            picture=_picture(data),
+            backdrop=read_choice(data.get("backdrop", "plane"), Backdrop, "backdrop"),
+            key=read_integer(data.get("key", 0), 0, 2**32 - 1, "key"),
         )
 
     @classmethod
@@ -148,82 +142,58 @@ class Scene:
 
 
 def _object(data: Any, where: str) -> SceneObject:
-    fields = _mapping(data, where)
+    shape, radius, rgb, material, location = read_fields(data, ("shape", "r", "rgb", "material", "loc"), where)
     return SceneObject(
-        shape=_choice(_get(fields, "shape", where), Shape, f"{where}.shape"),
-        radius=_number(_get(fields, "r", where), f"{where}.r", 1e-3, 100),
-        rgb=_vec(_get(fields, "rgb", where), f"{where}.rgb", 0, 1),
-        material=_choice(_get(fields, "material", where), Material, f"{where}.material"),
-        location=_vec(_get(fields, "loc", where), f"{where}.loc"),
-        rotation=_number(fields.get("theta", 0.0), f"{where}.theta"),
-        size=str(fields.get("size", "")),
-        color=str(fields.get("color", "")),
+        shape=read_choice(shape, Shape, f"{where}.shape"),
+        radius=read_number(radius, 1e-3, 100, f"{where}.r"),
+        rgb=_vec(rgb, f"{where}.rgb", 0, 1),
+        material=read_choice(material, Material, f"{where}.material"),
+        location=_vec(location, f"{where}.loc"),
+        rotation=read_number(data.get("theta", 0.0), -LIMIT, LIMIT, f"{where}.theta"),
+        size=str(data.get("size", "")),
+        color=str(data.get("color", "")),
     )
 
 
 def _camera(data: Any, where: str) -> Vec3:
-    location = _vec(_get(_mapping(data, where), "location", where), f"{where}.location")
-    if location[2] <= 0 or math.hypot(location[0], location[1]) < 1e-6:
+    (location,) = read_fields(data, ("location",), where)
+    camera = _vec(location, f"{where}.location")
+    if camera[2] <= 0 or math.hypot(camera[0], camera[1]) < 1e-6:
         raise UserError(
-            f"{where}.location: a camera stands above the ground and beside the vertical axis, got {location}"
+            f"{where}.location: a camera stands above the ground and beside the vertical axis, got {camera}"
         )
-    return location
+    return camera
 
 
-def _picture(fields: Mapping[str, Any]) -> Picture:
-    default = Picture()
-    full = fields.get("image_full", [default.full_width, default.full_height])
-    if not isinstance(full, list | tuple) or len(full) != 2:
-        raise UserError("image_full: expected [width, height]")
-    width, height = (_integer(size, "image_full", 1, MAX_PIXELS) for size in full)
-    crop = _mapping(fields.get("crop", {"up": 0, "down": height, "left": 0, "right": width}), "crop")
-    up, down = (_integer(_get(crop, side, "crop"), f"crop.{side}", 0, height) for side in ("up", "down"))
-    left, right = (_integer(_get(crop, side, "crop"), f"crop.{side}", 0, width) for side in ("left", "right"))
+def _lights(data: Any) -> Lights:
+    read_fields(data, (), "lights_area")
+    nominal = Lights()
+    names = {"key": "Lamp_Key", "fill": "Lamp_Fill", "back": "Lamp_Back"}
+    return Lights(
+        **{lamp: _vec(data.get(name, getattr(nominal, lamp)), f"lights_area.{name}") for lamp, name in names.items()}
+    )
+
+
+def _picture(data: Mapping[str, Any]) -> Picture:
+    """The window; by default the full picture, and of that CLEVR-M's size."""
+    nominal = Picture()
+    full = read_list(data.get("image_full", (nominal.full_width, nominal.full_height)), 2, 2, "image_full")
+    width, height = (read_integer(size, 1, MAX_PIXELS, "image_full") for size in full)
+    crop = data.get("crop", {"up": 0, "down": height, "left": 0, "right": width})
+    up, down, left, right = (
+        read_integer(value, 0, most, f"crop.{side}")
+        for side, value, most in zip(
+            ("up", "down", "left", "right"),
+            read_fields(crop, ("up", "down", "left", "right"), "crop"),
+            (height, height, width, width),
+            strict=True,
+        )
+    )
     if up >= down or left >= right:
         raise UserError(f"crop: empty window, rows {up}..{down}, columns {left}..{right}")
     return Picture(width, height, up, down, left, right)
 
 
-def _mapping(data: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(data, Mapping):
-        raise UserError(f"{where}: expected a JSON object, got {type(data).__name__}")
-    return data
-
-
-def _get(fields: Mapping[str, Any], key: str, where: str) -> Any:
-    if key not in fields:
-        raise UserError(f"{where}: `{key}` is missing")
-    return fields[key]
-
-
-def _list(fields: Mapping[str, Any], key: str, most: int) -> list[Any]:
-    items = _get(fields, key, "scene")
-    if not isinstance(items, list) or len(items) > most:
-        raise UserError(f"{key}: expected a list of at most {most} items")
-    return items
-
-
-def _number(value: Any, where: str, low: float = -1e6, high: float = 1e6) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise UserError(f"{where}: expected a number in [{low:g}, {high:g}], got {value!r:.40}")
-    return float(value)
-
-
-def _integer(value: Any, where: str, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UserError(f"{where}: expected an integer in {low}..{high}, got {value!r:.40}")
-    return value
-
-
-def _vec(value: Any, where: str, low: float = -1e6, high: float = 1e6) -> Vec3:
-    if not isinstance(value, list | tuple) or len(value) != 3:
-        raise UserError(f"{where}: expected three numbers")
-    x, y, z = (_number(item, where, low, high) for item in value)
+def _vec(value: Any, where: str, low: float = -LIMIT, high: float = LIMIT) -> Vec3:
+    x, y, z = (read_number(item, low, high, where) for item in read_list(value, 3, 3, where))
     return x, y, z
-
-
-def _choice(value: Any, options: Any, where: str) -> Any:
-    names = get_args(options)
-    if value not in names:
-        raise UserError(f"{where}: expected one of {', '.join(names)}, got {value!r:.40}")
-    return value

@@ -9,9 +9,14 @@ from viewslots.types import Pictures
 class World(Protocol):
     """A family of scenes. `sample` depends on its three arguments alone, so any scene can be drawn again by itself."""
 
-    views: int
-    height: int
-    width: int
+    @property
+    def views(self) -> int: ...
+
+    @property
+    def height(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
 
     def slots(self, split: str) -> int:
         """K of the stored arrays: the largest number of objects in a scene of this split."""

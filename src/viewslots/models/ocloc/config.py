@@ -62,7 +62,7 @@ class NvilConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """Where weights start. The defaults are the published runs' (Xavier-uniform, zero biases); others help short runs."""
+    """Where weights start. Defaults as in the published runs (Xavier-uniform, zero biases); others help short runs."""
 
     shape_logit: float = 0.0
     """Bias of the shape channel of f_shp; negative values start with small objects."""

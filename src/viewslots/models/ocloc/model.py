@@ -6,13 +6,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from viewslots.errors import UserError
 from viewslots.models.distributions import relaxed_bernoulli_logit, reparameterised_normal
+from viewslots.models.ocloc.build import build_generation, build_inference, start_at
 from viewslots.models.ocloc.compositing import compactness_noise, composite, perceived_shapes
-from viewslots.models.ocloc.config import OclocConfig, StartConfig
-from viewslots.models.ocloc.generation import Generation, Layers, binary_logit
+from viewslots.models.ocloc.config import OclocConfig
+from viewslots.models.ocloc.generation import Layers, binary_logit
 from viewslots.models.ocloc.inference import Inference
-from viewslots.models.ocloc.networks import DECODERS, BaselineNetwork, FeatureNetwork, initialise
+from viewslots.models.ocloc.input import check_batch, check_slots, check_views
+from viewslots.models.ocloc.networks import BaselineNetwork, initialise
 from viewslots.models.ocloc.noise import Noise, Source
 from viewslots.models.ocloc.objective import Nvil, divergences, likelihood_constant, negative_log_likelihood
 from viewslots.models.ocloc.schedule import Annealing
@@ -45,7 +46,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         baseline = BaselineNetwork(config.nvil.channels, config.nvil.hidden, config.image_size)
         self.nvil = Nvil(baseline, config.nvil.momentum, config.nvil.normalise)
         initialise(self, generator or torch.Generator().manual_seed(0))
-        start_at(self, config.start)
+        start_at(self.inference, self.generation, config)
 
     @property
     def device(self) -> torch.device:
@@ -186,88 +187,6 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     def view_slots(self, K: int) -> tuple[int, ...]:
         """Axes of a view code between view and dimension: none, since all layers share it."""
         return ()
-
-
-def build_inference(config: OclocConfig, inference_class: type[Inference]) -> Inference:
-    features = FeatureNetwork(
-        config.feature_channels,
-        config.feature_layers,
-        config.feature_kernel,
-        config.feature_stride,
-        config.image_size,
-    )
-    return inference_class(
-        features=features,
-        feature_dim=config.feature_channels,
-        key_dim=config.key_dim,
-        value_dim=config.value_dim,
-        slot_view_dim=config.slot_view_dim,
-        slot_attr_dim=config.slot_attr_dim,
-        update_hidden=config.update_hidden,
-        hidden=config.hidden,
-        view_dim=config.view_dim,
-        background_dim=config.background_dim,
-        attr_dim=config.attr_dim,
-        rounds=config.rounds,
-    )
-
-
-def build_generation(config: OclocConfig) -> Generation:
-    objects, background = config.object_decoder, config.background_decoder
-    return Generation(
-        object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, 4),
-        background_decoder=DECODERS[background.kind](background, config.view_dim + config.background_dim, 3),
-        view_dim=config.view_dim,
-        background_dim=config.background_dim,
-        attr_dim=config.attr_dim,
-        hidden=config.hidden,
-    )
-
-
-@torch.no_grad()
-def start_at(model: Ocloc, start: StartConfig) -> None:
-    """The departures of `start` from Xavier-uniform weights and zero biases."""
-    inference, config = model.inference, model.config
-    heads = {
-        inference.g_bck: config.background_dim,
-        inference.g_obj: config.attr_dim,
-        inference.g_view: config.view_dim,
-    }
-    for head, size in heads.items():
-        head.last.bias[size : 2 * size] = start.log_sigma
-    inference.g_obj.last.bias[-1] = start.presence_logit
-    inference.g_sel.last.weight.mul_(start.selection_gain)
-    inference.g_qry.linear.weight.mul_(start.query_gain)
-    final = [module for module in model.generation.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
-    assert final.bias is not None
-    final.bias[: config.object_decoder.final_scale**2] = start.shape_logit
-
-
-def check_slots(slots: int) -> int:
-    if slots < 1:
-        raise UserError(f"the number of slots K must be at least 1, not {slots}")
-    return slots
-
-
-def check_views(views: int) -> int:
-    if views < 1:
-        raise UserError(f"a scene needs at least one view, but the batch has M = {views}")
-    return views
-
-
-def check_batch(batch: SceneBatch, image_size: int) -> None:
-    """One clear error for pictures that the model cannot take."""
-    image, mask = batch.image, batch.view_mask
-    if image.dim() != 5 or image.shape[2] != 3:
-        raise UserError(f"pictures must have shape [B, M, 3, H, W], not {list(image.shape)}")
-    if image.shape[-2:] != (image_size, image_size):
-        raise UserError(f"this model takes {image_size}x{image_size} pictures, not {image.shape[-2]}x{image.shape[-1]}")
-    if image.shape[1] == 0 or mask.shape != image.shape[:2] or not bool(mask.any(1).all()):
-        raise UserError("every scene needs at least one view, and view_mask the shape [B, M] of the pictures")
-    if not image.is_floating_point() or not bool(torch.isfinite(image).all()):
-        raise UserError("pictures must be finite floating-point numbers; these hold NaN, infinity or integers")
-    if float(image.min()) < 0 or float(image.max()) > 1:
-        raise UserError(f"pictures must lie in [0, 1], not [{float(image.min()):g}, {float(image.max()):g}]")
 
 
 def parameter_counts(model: Ocloc) -> dict[str, int]:

@@ -10,11 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from viewslots.errors import UserError
 from viewslots.models.ocloc.inference import Inference, take_slots
-from viewslots.models.ocloc.model import Ocloc, PriorScene, check_batch, check_slots, check_views
+from viewslots.models.ocloc.input import check_batch, check_slots, check_views
+from viewslots.models.ocloc.model import Ocloc, PriorScene
 from viewslots.models.ocloc.noise import Noise, Source
 from viewslots.models.ocloc.schedule import Annealing
-from viewslots.types import Decomposition, ElboTerms, SceneBatch
+from viewslots.types import Decomposition, ElboTerms, Posterior, SceneBatch
 
 TERMS = tuple(field.name for field in fields(ElboTerms))
 
@@ -34,7 +36,7 @@ class PerViewInference(Inference):
 
 
 def fold(batch: SceneBatch) -> SceneBatch:
-    """Every view as a scene with a single view."""
+    """Every view as a scene with a single view (such scenes stay as they are)."""
     return SceneBatch(batch.image.flatten(0, 1)[:, None], batch.view_mask.flatten(0, 1)[:, None])
 
 
@@ -51,6 +53,15 @@ class PerViewOcloc(Ocloc):
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
         check_views(batch.image.shape[1])
         return super().draw_noise(fold(batch), generator, slots)
+
+    def infer(self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "BM"] | None = None) -> Posterior:
+        """Algorithm 1 with the lines of the baseline, for every view alone."""
+        return super().infer(fold(batch), noise, background_index)
+
+    def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
+        raise UserError(
+            "the per-view baseline knows no scene apart from a view, so there are no viewpoints to estimate"
+        )
 
     def elbo(
         self,
@@ -77,7 +88,7 @@ class PerViewOcloc(Ocloc):
         check_batch(batch, self.config.image_size)
         annealing = annealing or self.annealed()
         noise = self.draw_noise(batch, generator, slots)
-        posterior = self.infer(fold(batch), noise)
+        posterior = self.infer(batch, noise)
         latents = self.sample(posterior, noise, annealing)
         return unfold(self.decomposition(self.render(latents, annealing), latents, posterior), batch)
 

@@ -1,0 +1,41 @@
+# Two commands do everything: `make demo` runs the main job, `make test` runs the tests. Both make their environment first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+
+.PHONY: setup demo check test soak blender-setup clean
+
+setup: $(VENV)/.ready
+
+# Torch first and pinned: other packages would otherwise pull a newer one. tools/check_torch.py says which build came.
+$(VENV)/.ready: pyproject.toml tools/check_torch.py
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || (echo "viewslots needs Python 3.11 or newer; name one with PYTHON=..." && false)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || (echo "no venv module: on Debian, apt-get install python3-venv" && false)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python tools/check_torch.py
+	@touch $@
+
+demo: setup
+	$(BIN)/viewslots demo --out demo
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_imports.py
+
+test: setup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal
+
+soak: setup
+	$(BIN)/pytest -q -m soak
+
+# The Blender back end has an environment of its own: bpy needs Python 3.11 and an older numpy.
+blender-setup:
+	test -x .venv-blender/bin/python || python3.11 -m venv .venv-blender
+	.venv-blender/bin/pip install --quiet --disable-pip-version-check "bpy==4.5.*"
+
+clean:
+	rm -rf $(VENV) build dist demo src/*.egg-info

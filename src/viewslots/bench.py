@@ -1,0 +1,58 @@
+"""Speed, measured within one run: every figure stands beside another of the same machine and minute."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from viewslots.provenance import provenance
+from viewslots.scenes.clevr import CLEVR_M
+from viewslots.scenes.render import QUALITIES
+
+BATCHES = {"cpu": (1, 4), "cuda": (16, 64)}
+"""Scenes a call."""
+
+
+def bench_scenes(device: str, seconds: float, seed: int) -> dict[str, Any]:
+    """Pictures a second of the ray tracer, by quality and batch size, on clevr-m1 (10 views, 3-6 objects, 64x64)."""
+    world = CLEVR_M["clevr-m1"]
+    scenes = [world.sample(seed, "train", index) for index in range(max(BATCHES[device]))]
+
+    def rate(quality: str, batch: int, where: str = device) -> float:
+        return _rate(lambda: world.render(scenes[:batch], 6, where, quality), batch * world.views, where, seconds)
+
+    rates = {(quality, batch): rate(quality, batch) for quality in QUALITIES for batch in BATCHES[device]}
+    fast, reference = (max(value for (name, _), value in rates.items() if name == quality) for quality in QUALITIES)
+    result = {
+        "provenance": provenance(),
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "rows": [
+            {"quality": quality, "scenes_at_once": batch, "pictures_per_second": value}
+            for (quality, batch), value in rates.items()
+        ],
+        "pictures_per_second": fast,
+        "fast_over_reference": fast / reference,
+    }
+    if device == "cuda":
+        plain = rate("fast", 4, "cpu")
+        result |= {"cpu_pictures_per_second": plain, "cuda_over_cpu": fast / plain}
+        result["peak_memory_gb"] = torch.cuda.max_memory_allocated() / 1e9
+    return result
+
+
+def _rate(work: Callable[[], object], pictures: int, device: str, seconds: float) -> float:
+    """Median rate over repeats that fill `seconds`, after one call to warm up."""
+    work()
+    rates: list[float] = []
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds or len(rates) < 3:
+        start = time.perf_counter()
+        work()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        rates.append(pictures / (time.perf_counter() - start))
+    return statistics.median(rates)

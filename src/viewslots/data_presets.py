@@ -1,0 +1,66 @@
+"""The seven data sets of the paper as named values."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from viewslots.errors import UserError
+from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
+from viewslots.scenes.clipart import ClipartWorld
+from viewslots.scenes.sprites import SpriteWorld
+from viewslots.scenes.world import World
+
+TEST_SPLITS = ("test1", "test2")
+LARGE_SCENES = 1_000
+"""Scenes of test1-large and test2-large, for tighter error bars than the paper's 100."""
+
+
+@dataclass(frozen=True)
+class DataPreset:
+    """A family of scenes, and how many of them the paper uses. `world` may be given the path of original art."""
+
+    about: str
+    world: Callable[[Path | None], World]
+    train: int
+    valid: int
+    test: int
+    takes_art: str = ""
+    """What `--art` may name for this set; empty where there is none."""
+
+    def counts(self, train: int | None, valid: int | None, test: int | None, large: int) -> dict[str, int]:
+        """Scenes a split, the paper's numbers where None."""
+        chosen = {
+            "train": self.train if train is None else train,
+            "valid": self.valid if valid is None else valid,
+        }
+        chosen |= {split: self.test if test is None else test for split in TEST_SPLITS}
+        return chosen | ({f"{split}-large": large for split in TEST_SPLITS} if large else {})
+
+
+def _multi_view(name: str, about: str) -> DataPreset:
+    return DataPreset(about, lambda art: CLEVR_M[name], train=5_000, valid=100, test=100)
+
+
+def _single_view(about: str, world: Callable[[Path | None], World], takes_art: str = "") -> DataPreset:
+    return DataPreset(about, world, train=50_000, valid=1_000, test=1_000, takes_art=takes_art)
+
+
+DATA_PRESETS = {
+    "clevr-m1": _multi_view("clevr-m1", "CLEVR, 10 views over half a circle; colours, shapes and materials free"),
+    "clevr-m2": _multi_view("clevr-m2", "CLEVR, 10 views over half a circle; colour, shape and material shared"),
+    "clevr-m3": _multi_view("clevr-m3", "the scenes of clevr-m1, 10 views over the full circle"),
+    "clevr-m4": _multi_view("clevr-m4", "the scenes of clevr-m2, 10 views over the full circle"),
+    "clevr": _single_view("CLEVR from its own camera, 128x128, one view", lambda art: ClevrWorld()),
+    "dsprites": _single_view(
+        "coloured sprites on grey, 64x64, one view", SpriteWorld, "the npz file of the original dSprites"
+    ),
+    "abstract": _single_view(
+        "clip art on a meadow, 64x64, one view", ClipartWorld, "a folder of the original Abstract Scene clip art"
+    ),
+}
+
+
+def data_preset(name: str) -> DataPreset:
+    if name not in DATA_PRESETS:
+        raise UserError(f"no data set {name!r}; choose one of {', '.join(DATA_PRESETS)}")
+    return DATA_PRESETS[name]

@@ -1,0 +1,64 @@
+"""From a config to networks: which part takes which size, and where its weights start."""
+
+import torch
+from torch import nn
+
+from viewslots.models.ocloc.config import OclocConfig
+from viewslots.models.ocloc.generation import Generation
+from viewslots.models.ocloc.inference import Inference
+from viewslots.models.ocloc.networks import DECODERS, FeatureNetwork
+
+
+def build_inference(config: OclocConfig, inference_class: type[Inference]) -> Inference:
+    features = FeatureNetwork(
+        config.feature_channels,
+        config.feature_layers,
+        config.feature_kernel,
+        config.feature_stride,
+        config.image_size,
+    )
+    return inference_class(
+        features=features,
+        feature_dim=config.feature_channels,
+        key_dim=config.key_dim,
+        value_dim=config.value_dim,
+        slot_view_dim=config.slot_view_dim,
+        slot_attr_dim=config.slot_attr_dim,
+        update_hidden=config.update_hidden,
+        hidden=config.hidden,
+        view_dim=config.view_dim,
+        background_dim=config.background_dim,
+        attr_dim=config.attr_dim,
+        rounds=config.rounds,
+    )
+
+
+def build_generation(config: OclocConfig) -> Generation:
+    objects, background = config.object_decoder, config.background_decoder
+    return Generation(
+        object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, 4),
+        background_decoder=DECODERS[background.kind](background, config.view_dim + config.background_dim, 3),
+        view_dim=config.view_dim,
+        background_dim=config.background_dim,
+        attr_dim=config.attr_dim,
+        hidden=config.hidden,
+    )
+
+
+@torch.no_grad()
+def start_at(inference: Inference, generation: Generation, config: OclocConfig) -> None:
+    """The departures of `config.start` from Xavier-uniform weights and zero biases."""
+    start = config.start
+    heads = {
+        inference.g_bck: config.background_dim,
+        inference.g_obj: config.attr_dim,
+        inference.g_view: config.view_dim,
+    }
+    for head, size in heads.items():
+        head.last.bias[size : 2 * size] = start.log_sigma
+    inference.g_obj.last.bias[-1] = start.presence_logit
+    inference.g_sel.last.weight.mul_(start.selection_gain)
+    inference.g_qry.linear.weight.mul_(start.query_gain)
+    final = [module for module in generation.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
+    assert final.bias is not None
+    final.bias[: config.object_decoder.final_scale**2] = start.shape_logit

@@ -1,0 +1,111 @@
+"""A tiny world for the tests of data/: soft discs, drawn pixel by pixel from (seed, split, index) alone."""
+
+import hashlib
+import json
+import os
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from viewslots.types import Pictures
+
+COUNTS = {"train": 5, "valid": 2, "test2": 3}
+
+
+@dataclass(frozen=True)
+class FakeScene:
+    seed: int
+    split: str
+    index: int
+    discs: tuple[tuple[float, float, float], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class FakeWorld:
+    views, height, width = 3, 6, 8
+
+    def __init__(self) -> None:
+        self.rendered: list[int] = []
+        self.before_render: Callable[[], None] = lambda: None
+
+    def slots(self, split: str) -> int:
+        return 4 if split == "test2" else 3
+
+    def sample(self, seed: int, split: str, index: int) -> FakeScene:
+        random = np.random.default_rng([*split.encode(), index, seed % 2**32])
+        count = int(random.integers(1, self.slots(split) + 1))
+        discs = random.uniform([0, 0, 1], [self.height, self.width, 3], (count, 3))
+        return FakeScene(seed, split, index, tuple(tuple(round(float(x), 6) for x in disc) for disc in discs))
+
+    def render(self, scenes: Sequence[FakeScene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
+        self.before_render()
+        self.rendered.append(len(scenes))
+        return Pictures.concatenate([self._render(scene, slots) for scene in scenes])
+
+    def _render(self, scene: FakeScene, slots: int) -> Pictures:
+        size = (1, self.views, slots, self.height, self.width)
+        shapes = np.zeros(size, np.uint8)
+        order = np.full(size[:3], -np.inf, np.float32)
+        row, column = np.mgrid[: self.height, : self.width]
+        for k, (y, x, radius) in enumerate(scene.discs):
+            for view in range(self.views):
+                distance = np.hypot(row - y, (column - x - view) % self.width)
+                shapes[0, view, k] = np.clip((radius - distance + 0.5) * 255, 0, 255)
+                order[0, view, k] = np.float32(radius - view * (k + 1))
+        segment = visible(shapes, order)
+        random = np.random.default_rng([*scene.split.encode(), scene.index, scene.seed % 2**32, 1])
+        return Pictures(
+            image=random.integers(0, 256, (1, self.views, self.height, self.width, 3), np.uint8),
+            segment=segment,
+            overlap=(shapes >= 128).sum(2).astype(np.uint8),
+            shapes=shapes,
+            shadows=shapes // 3,
+            depth_order=order,
+            camera=random.normal(size=(1, self.views, 3)).astype(np.float32),
+            num_objects=np.array([len(scene.discs)], np.uint8),
+        )
+
+
+def visible(shapes: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """The nearest object with alpha >= 100: as with real anti-aliasing, some visible alphas are below 128."""
+    nearness = np.where(shapes >= 100, order[..., None, None], -np.inf)
+    return np.where(np.isneginf(nearness).all(2), 255, nearness.argmax(2)).astype(np.uint8)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def reseal(folder: Path) -> None:
+    """Make meta.json agree with the files again, after a test has tampered with them."""
+    meta = json.loads((folder / "meta.json").read_text())
+    for name in meta["files"]:
+        data = (folder / name).read_bytes()
+        meta["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Run in a forked process; the exit code, or minus the signal that ended it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(99)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def kill_self() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

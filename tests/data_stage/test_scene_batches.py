@@ -1,0 +1,215 @@
+"""Batches against the world's own pictures, one scene at a time; choices, orders and streams against their promises."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fake_world import COUNTS, FakeWorld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from viewslots.data.dataset import SceneDataset, epoch_batches
+from viewslots.data.live import LiveScenes
+from viewslots.data.making import make_dataset
+from viewslots.data.store import SplitArrays, Store
+from viewslots.data.views import FirstViews, LastViews, RandomViews
+from viewslots.errors import UserError
+from viewslots.types import Pictures
+
+
+def rendered(split: str, index: int) -> Pictures:
+    world = FakeWorld()
+    return world.render([world.sample(5, split, index)], world.slots(split))
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> SplitArrays:
+    folder = make_dataset(FakeWorld(), COUNTS, tmp_path_factory.mktemp("made") / "set", preset="fake", seed=5)
+    return Store.open(folder).split("train")
+
+
+class Mixed:
+    """Scene s in views s%3, ..., with 1 + s%3 of them: every scene of a batch another number."""
+
+    def choose(self, scene: int, stored: int) -> list[int]:
+        return [(scene + step) % stored for step in range(1 + scene % 3)]
+
+
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("scenes", [[4, 0, 2], [1], [3, 3, 0], [0, 1, 2, 3, 4]])
+def test_pictures_and_padding_are_those_of_the_world(train: SplitArrays, scenes: list[int], resident: bool) -> None:
+    batch = SceneDataset(train, views=Mixed(), resident=resident).__getitems__(scenes)
+    longest = max(1 + scene % 3 for scene in scenes)
+    assert batch.image.shape == (len(scenes), longest, 3, FakeWorld.height, FakeWorld.width)
+    assert batch.image.is_contiguous()
+    for place, scene in enumerate(scenes):
+        truth = rendered("train", scene).image[0]
+        for slot in range(longest):
+            real = slot < 1 + scene % 3
+            assert bool(batch.view_mask[place, slot]) == real
+            expected = truth[(scene + slot) % 3].transpose(2, 0, 1) / 255 if real else np.zeros(1)
+            np.testing.assert_allclose(batch.image[place, slot], np.broadcast_to(expected, (3, 6, 8)), atol=1e-7)
+
+
+def test_truth_goes_with_its_batch(train: SplitArrays) -> None:
+    scenes = [4, 1, 0]
+    truth = SceneDataset(train).truth(scenes, Mixed())
+    padding = {"segment": 255, "overlap": 0, "shapes": 0, "shadows": 0, "depth_order": -np.inf, "camera": 0}
+    for place, scene in enumerate(scenes):
+        pictures = rendered("train", scene)
+        assert truth.num_objects[place] == pictures.num_objects[0]
+        for slot in range(2):
+            real = slot < 1 + scene % 3
+            assert bool(truth.view_mask[place, slot]) == real
+            for key, value in padding.items():
+                stored = getattr(pictures, key)[0, (scene + slot) % 3]
+                expected = stored if real else np.full_like(stored, value)
+                np.testing.assert_array_equal(getattr(truth, key)[place, slot], expected)
+
+
+def test_truth_of_an_import_has_none_for_what_is_missing(train: SplitArrays) -> None:
+    arrays = {key: train[key] for key in train.arrays if key not in ("shadows", "camera")}
+    truth = SceneDataset(SplitArrays("train", train.size, arrays)).truth([0])
+    assert truth.shadows is None
+    assert truth.camera is None
+    np.testing.assert_array_equal(truth.depth_order, rendered("train", 0).depth_order)
+
+
+def test_first_and_last_views(train: SplitArrays) -> None:
+    every = SceneDataset(train).batch([2]).image[0]
+    dataset = SceneDataset(train, views=FirstViews(2))
+    assert torch.equal(dataset.batch([2]).image[0], every[:2])
+    assert torch.equal(dataset[2].image[0], every[:2])
+    assert torch.equal(dataset.batch([2], LastViews(2)).image[0], every[1:])
+    with pytest.raises(UserError, match=r"4 views asked for, but scenes have 3 views; ask for 1\.\.3"):
+        dataset.batch([2], FirstViews(4))
+    with pytest.raises(UserError, match="0 views asked for"):
+        dataset.batch([2], LastViews(0))
+    with pytest.raises(UserError, match="give 1 <= fewest <= most"):
+        dataset.batch([2], RandomViews(3, 2, seed=0))
+    for scenes in ([5], [-1], [0, 5]):
+        with pytest.raises(IndexError):
+            dataset.batch(scenes)
+
+
+def test_random_views_depend_on_seed_epoch_and_scene_alone() -> None:
+    choice = RandomViews(2, 4, seed=1, epoch=0)
+    chosen = [tuple(choice.choose(scene, 10)) for scene in range(3000)]
+    assert chosen == [tuple(choice.choose(scene, 10)) for scene in range(3000)]
+    for other in (RandomViews(2, 4, seed=2), RandomViews(2, 4, seed=1, epoch=1)):
+        same = sum(tuple(other.choose(scene, 10)) == views for scene, views in enumerate(chosen))
+        assert same < 30  # by chance 1 in 270 or fewer
+    assert all(len(set(views)) == len(views) for views in chosen)
+    sizes = Counter(map(len, chosen))
+    assert all(900 < sizes[size] < 1100 for size in (2, 3, 4))
+    firsts = Counter(views[0] for views in chosen)
+    assert all(230 < firsts[view] < 370 for view in range(10))
+
+
+def test_an_epoch_takes_every_scene_once_and_resumes_anywhere() -> None:
+    epoch = list(epoch_batches(103, 10, seed=1, epoch=4))
+    assert [len(batch) for batch in epoch] == [10] * 10
+    assert len({scene for batch in epoch for scene in batch}) == 100
+    assert list(epoch_batches(103, 10, seed=1, epoch=4, start=7)) == epoch[7:]
+    assert list(epoch_batches(103, 10, seed=1, epoch=5)) != epoch
+    assert list(epoch_batches(103, 10, seed=2, epoch=4)) != epoch
+    whole = list(epoch_batches(103, 10, seed=1, epoch=4, drop_last=False))
+    assert sorted(scene for batch in whole for scene in batch) == list(range(103))
+    assert whole[:10] == epoch
+
+
+def test_the_order_is_fair() -> None:
+    firsts = Counter(next(epoch_batches(8, 1, seed=0, epoch=epoch))[0] for epoch in range(1600))
+    assert all(150 < firsts[scene] < 250 for scene in range(8))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 4), st.booleans())
+def test_ranks_share_an_epoch_without_overlap(scenes: int, batch: int, ranks: int, drop_last: bool) -> None:
+    if drop_last and scenes < batch * ranks:
+        with pytest.raises(UserError, match="do not fill one batch"):
+            next(epoch_batches(scenes, batch, seed=0, epoch=0, ranks=ranks))
+        return
+    parts = [
+        [scene for part in epoch_batches(scenes, batch, seed=0, epoch=0, ranks=ranks, rank=rank, drop_last=drop_last)
+         for scene in part]
+        for rank in range(ranks)
+    ]  # fmt: skip
+    late = list(epoch_batches(scenes, batch, seed=0, epoch=0, ranks=ranks, start=1, drop_last=drop_last))
+    assert [scene for part in late for scene in part] == parts[0][batch:]
+    taken = [scene for part in parts for scene in part]
+    assert len(set(taken)) == len(taken) == (scenes // (batch * ranks) * batch * ranks if drop_last else scenes)
+
+
+def test_the_same_on_disk_in_memory_and_resident(train: SplitArrays) -> None:
+    scenes = [3, 1, 4]
+    pictures = Pictures.concatenate([rendered("train", scene) for scene in range(5)])
+    views = RandomViews(1, 3, seed=9)
+    batches = [
+        SceneDataset(train, views=views).batch(scenes),
+        SceneDataset(train, views=views, resident=True).batch(scenes),
+        SceneDataset(SplitArrays.from_pictures("train", pictures), views=views).batch(scenes),
+    ]
+    for batch in batches[1:]:
+        assert torch.equal(batch.image, batches[0].image)
+        assert torch.equal(batch.view_mask, batches[0].view_mask)
+
+
+def test_a_data_loader_takes_whole_batches(train: SplitArrays) -> None:
+    loader = torch.utils.data.DataLoader(
+        SceneDataset(train), batch_sampler=epoch_batches(5, 2, seed=0, epoch=0), collate_fn=lambda batch: batch
+    )
+    expected = [SceneDataset(train).batch(scenes).image for scenes in epoch_batches(5, 2, seed=0, epoch=0)]
+    for batch, image in zip(loader, expected, strict=True):
+        assert torch.equal(batch.image, image)
+
+
+def test_live_scenes_are_the_worlds_and_resume() -> None:
+    live = LiveScenes(FakeWorld(), 5, batch=3)
+    batches = [next(live) for _ in range(4)]
+    for number, batch in enumerate(batches):
+        for place in range(3):
+            truth = rendered("live", number * 3 + place).image[0].transpose(0, 3, 1, 2)
+            assert torch.equal(batch.image[place], torch.from_numpy(truth).float() / 255)
+    assert live.position == 12
+    resumed = LiveScenes(FakeWorld(), 5, batch=3, position=6)
+    assert torch.equal(next(resumed).image, batches[2].image)
+
+
+def test_live_views_are_chosen_and_padded() -> None:
+    batch = next(LiveScenes(FakeWorld(), 5, batch=4, views=Mixed()))
+    for scene in range(4):
+        truth = rendered("live", scene).image[0].transpose(0, 3, 1, 2) / 255
+        for slot in range(3):
+            real = slot < 1 + scene % 3
+            assert bool(batch.view_mask[scene, slot]) == real
+            expected = truth[(scene + slot) % 3] if real else np.zeros((3, 6, 8))
+            np.testing.assert_allclose(batch.image[scene, slot], expected, atol=1e-7)
+
+
+class Recording(FakeWorld):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[tuple[str, int]] = []
+
+    def sample(self, seed: int, split: str, index: int):  # type: ignore[no-untyped-def]
+        self.drawn.append((split, index))
+        return super().sample(seed, split, index)
+
+
+def test_live_ranks_never_share_a_scene_even_after_a_change_of_ranks(tmp_path: Path) -> None:
+    world = Recording()
+    streams = [LiveScenes(world, 0, batch=2, rank=rank, ranks=3) for rank in range(3)]
+    for stream in streams:
+        next(stream), next(stream)
+    position = streams[0].position
+    assert {stream.position for stream in streams} == {position}
+    for rank in range(2):
+        next(LiveScenes(world, 0, batch=2, rank=rank, ranks=2, position=position))
+    assert len(set(world.drawn)) == len(world.drawn) == 3 * 2 * 2 + 2 * 2
+    assert {split for split, _ in world.drawn} == {"live"}
+    assert sorted(index for _, index in world.drawn) == list(range(16))
+    with pytest.raises(UserError, match="rank 2 of 2"):
+        LiveScenes(world, 0, batch=2, rank=2, ranks=2)

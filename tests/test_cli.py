@@ -1,0 +1,172 @@
+"""The commands end to end, as a user or another program calls them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from viewslots.data.store import Store
+
+REFERENCES = Path(__file__).parent / "data" / "blender_refs"
+
+
+def viewslots(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "viewslots", *map(str, words)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def refused(*words: object) -> str:
+    """Run with bad input: exit 1, one line on stderr, nothing on stdout, no traceback."""
+    done = viewslots(*words, code=1)
+    assert done.stdout == ""
+    assert done.stderr.startswith("viewslots: ")
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def tiny_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of a few scenes, made by the command."""
+    folder = tmp_path_factory.mktemp("made") / "dsprites"
+    sizes = ("--train-scenes", 3, "--valid-scenes", 2, "--test-scenes", 2, "--large-scenes", 1)
+    done = viewslots("make-data", "dsprites", "--out", folder, "--seed", 7, *sizes)
+    assert done.stdout == f"{folder}\n"
+    return folder
+
+
+def test_version_and_help() -> None:
+    assert viewslots("--version").stdout.startswith("viewslots 0.")
+    text = viewslots("--help").stdout
+    for command in ("demo", "make-data", "check-data", "convert", "render", "info", "bench"):
+        assert command in text
+
+
+def test_bad_usage_exits_2() -> None:
+    assert "nonsense" in viewslots("nonsense", code=2).stderr
+    viewslots("make-data", "clevr-m1", code=2)
+    viewslots("make-data", "clevr-m9", "--out", "x", code=2)
+
+
+def test_make_data_makes_what_was_asked(tiny_set: Path) -> None:
+    store = Store.open(tiny_set)
+    sizes = {split: len(store.split(split)) for split in store.splits}
+    assert sizes == {"train": 3, "valid": 2, "test1": 2, "test2": 2, "test1-large": 1, "test2-large": 1}
+    assert store.split("test2")["shapes"].shape[2] == 8
+    assert (store.split("test2")["num_objects"][:] >= 6).all()
+    assert (store.split("train")["num_objects"][:] <= 5).all()
+
+
+def test_counts_do_not_change_scenes(tiny_set: Path, tmp_path: Path) -> None:
+    """Scene i depends on (seed, split, i) alone: a smaller set is the beginning of a larger one."""
+    viewslots(
+        "make-data",
+        "dsprites",
+        "--out",
+        tmp_path / "one",
+        "--seed",
+        7,
+        "--train-scenes",
+        1,
+        "--valid-scenes",
+        0,
+        "--test-scenes",
+        1,
+        "--batch",
+        1,
+    )
+    small, large = Store.open(tmp_path / "one"), Store.open(tiny_set)
+    for split in ("train", "test1", "test2"):
+        for key in ("image", "shapes", "depth_order"):
+            np.testing.assert_array_equal(small.split(split)[key][0], large.split(split)[key][0])
+
+
+def test_check_data(tiny_set: Path, tmp_path: Path) -> None:
+    report = json.loads(viewslots("check-data", tiny_set).stdout)
+    assert report["ok"] is True
+    assert report["scenes"]["train"] == 3
+    broken = tmp_path / "broken"
+    subprocess.run(["cp", "-r", tiny_set, broken], check=True)
+    segment = np.load(broken / "train" / "segment.npy")
+    segment[1, 0, 5, 5] = 77
+    np.save(broken / "train" / "segment.npy", segment)
+    assert "train" in refused("check-data", broken)
+
+
+def test_convert_there_and_back(tiny_set: Path, tmp_path: Path) -> None:
+    viewslots("convert", tiny_set, tmp_path / "set.h5")
+    with h5py.File(tmp_path / "set.h5") as file:
+        assert {"train", "valid", "test", "general"} <= set(file)
+    viewslots("convert", tmp_path / "set.h5", tmp_path / "back")
+    first, again = Store.open(tiny_set), Store.open(tmp_path / "back")
+    for split in ("train", "valid", "test1", "test2"):
+        for key in ("image", "segment", "shapes", "overlap"):
+            np.testing.assert_array_equal(first.split(split)[key], again.split(split)[key])
+    viewslots("check-data", tmp_path / "back")
+
+
+def test_render_reads_a_reference_as_it_is(tmp_path: Path) -> None:
+    out = tmp_path / "picture.npz"
+    assert viewslots("render", REFERENCES / "ref_12.json", "--out", out, "--seed", 3).stdout == f"{out}\n"
+    with np.load(out) as made, np.load(REFERENCES / "ref_12.npz") as truth:
+        assert made["image"].shape == (1, 64, 64, 3)
+        assert made["image"].dtype == np.uint8
+        assert made["linear"].dtype == np.float32
+        assert made["shapes"].shape == (1, 5, 64, 64)
+        assert (made["segment"][0] == truth["segment"]).mean() > 0.99
+        assert abs(made["linear"].mean() / truth["linear"].mean() - 1) < 0.02
+
+
+def test_render_seed_changes_the_noise_alone(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        viewslots("render", REFERENCES / "ref_00.json", "--out", tmp_path / name, "--seed", seed)
+    a, b, c = (np.load(tmp_path / name) for name in "abc")
+    np.testing.assert_array_equal(a["image"], b["image"])
+    np.testing.assert_array_equal(a["shapes"], c["shapes"])
+    assert (a["image"] != c["image"]).mean() > 0.1
+
+
+def test_bench_scenes_tells_its_story(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    printed = json.loads(viewslots("bench", "scenes", "--device", "cpu", "--seconds", 0.01, "--out", out).stdout)
+    assert printed == json.loads(out.read_text())
+    assert printed["pictures_per_second"] > 0
+    assert printed["fast_over_reference"] > 1
+    assert printed["provenance"]["command"].startswith("viewslots bench scenes")
+
+
+def test_info_counts_the_papers_parameters() -> None:
+    described = json.loads(viewslots("info", "clevr-m1").stdout)
+    assert described["parameters"]["total"] == 55_086_527
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("make-data", "clevr", "--out", "/nonexistent/deep/folder"), "/nonexistent"),
+        (("make-data", "clevr-m1", "--out", "x", "--art", "y"), "--art"),
+        (("check-data", "/nonexistent"), "/nonexistent"),
+        (("convert", "/nonexistent.h5", "/tmp/never-made"), "/nonexistent.h5"),
+        (("render", "/nonexistent.json", "--out", "/tmp/never.npz"), "/nonexistent.json"),
+        (("render", REFERENCES / "ref_00.json", "--out", "/nonexistent/x.npz"), "/nonexistent"),
+        (("render", REFERENCES / "ref_00.npz", "--out", "/tmp/never.npz"), "ref_00.npz"),
+        (("info", "clevr-m9"), "clevr-m9"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(words: tuple[object, ...], hint: str) -> None:
+    assert hint in refused(*words)
+
+
+def test_demo_shows_a_sheet(tmp_path: Path) -> None:
+    done = viewslots("demo", "--out", tmp_path / "demo", "--seed", 1)
+    made = json.loads(done.stdout)
+    assert Path(made["sheet"]).stat().st_size > 20_000
+    assert Path(made["sheet"]).name in done.stderr
+    viewslots("check-data", made["data"])

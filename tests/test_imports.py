@@ -1,0 +1,63 @@
+"""Imports point one way: a stage never knows the stages after it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "viewslots"
+
+FREE = {"viewslots", "errors", "types"}
+"""What everything may import."""
+MAY_IMPORT = {
+    "errors": set(),
+    "types": set(),
+    "provenance": set(),
+    "scenes": {"scenes"},
+    "data": {"data", "scenes"},
+    "models": {"models"},
+    "figures": set(),
+    "data_presets": {"scenes"},
+    "model_presets": {"models"},
+    "bench": {"scenes", "provenance"},
+    "demo": {"data", "data_presets", "figures"},
+    "cli": {"bench", "data", "data_presets", "demo", "model_presets", "scenes"},
+    "__main__": {"cli"},
+    "__init__": set(),
+}
+
+
+def stage_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_stages(path: Path) -> set[str]:
+    """First part below `viewslots` of every import in a file, also of those inside functions."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names += [
+                f"{node.module}.{alias.name}" if node.module == "viewslots" else str(node.module)
+                for alias in node.names
+            ]
+    ours = [name.split(".") for name in names if name.split(".")[0] == "viewslots"]
+    return {parts[1] if len(parts) > 1 else "viewslots" for parts in ours}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path) -> None:
+    allowed = MAY_IMPORT[stage_of(path)] | FREE | {"__version__"}
+    assert imported_stages(path) <= allowed
+
+
+def test_the_blender_program_stands_alone() -> None:
+    for path in (SOURCE / "scenes" / "blender").glob("*.py"):
+        assert not imported_stages(path)
+
+
+def test_triton_is_imported_by_kernels_alone() -> None:
+    users = [path.name for path in SOURCE.rglob("*.py") if "import triton" in path.read_text()]
+    assert sorted(users) == ["geometry_cuda.py", "shading_cuda.py"]
