@@ -18,10 +18,12 @@ GLOSS = 0.8
 GLOSS_ALPHA = 0.35
 METAL_LOBES = ((0.4, 0.2), (0.6, 0.01))
 """(share, GGX alpha): a rough lobe and almost a mirror."""
+BLURRED_ALPHA = 0.35
+"""Of metal that a diffuse ray looks at."""
 FREE = 0.25
 """Share of diffuse rays that may go up; the others are turned down to the ground."""
-ANISOTROPY = 0.25
-"""Stretches both metal lobes: alpha * (1 - a) along the turn about z, alpha / (1 - a) across it."""
+STRETCH = (1 - 0.25, 1 / (1 - 0.25))
+"""Both metal lobes have anisotropy 0.25: factors of alpha along the turn about z and across it."""
 
 
 @dataclass(frozen=True)
@@ -94,20 +96,17 @@ def metal_frame(body: Bodies, position: Vec, normal: Vec) -> tuple[Vec, Vec]:
     return normal.cross(across), across
 
 
-def stretched(alpha: float) -> tuple[float, float]:
-    return alpha * (1 - ANISOTROPY), alpha / (1 - ANISOTROPY)
-
-
-def smith_lambda(along: Tensor, across: Tensor, cosine: Tensor, alpha: tuple[float, float]) -> Tensor:
+def smith_lambda(along: Tensor, across: Tensor, cosine: Tensor, alpha: tuple[Tensor, Tensor]) -> Tensor:
     """Smith's Lambda of GGX for a direction with these components in the frame."""
     slope2 = ((along * alpha[0]) ** 2 + (across * alpha[1]) ** 2) / (cosine * cosine).clamp_min(1e-7)
     return 0.5 * (torch.sqrt(1 + slope2) - 1)
 
 
-def metal(color: Vec, frame: tuple[Vec, Vec], normal: Vec, viewer: Vec, light: Vec, share: Tensor) -> Vec:
+def metal(
+    color: Vec, frame: tuple[Vec, Vec], normal: Vec, viewer: Vec, light: Vec, share: Tensor, alpha: Tensor
+) -> Vec:
     """The rough lobe, of weight `share`, towards a lamp (the mirror-like lobe finds lamps by its own rays)."""
-    alpha = METAL_LOBES[0][1]
-    ax, ay = stretched(alpha)
+    ax, ay = alpha * STRETCH[0], alpha * STRETCH[1]
     nv, nl = normal.dot(viewer).clamp_min(1e-3), normal.dot(light).clamp_min(0)
     half = (viewer + light).unit()
     hx, hy, hz = half.dot(frame[0]) / ax, half.dot(frame[1]) / ay, half.dot(normal)
@@ -124,7 +123,8 @@ def reflected(stage: Stage, points: Points, light: Vec, strength: Tensor) -> Vec
     normal, viewer, color = points.normal[..., None], points.viewer[..., None], body.color[..., None]
     along, across = metal_frame(body, points.position, points.normal)
     share = torch.where(points.blurred, 1.0, METAL_LOBES[0][0])[..., None]
-    hard = metal(color, (along[..., None], across[..., None]), normal, viewer, light, share)
+    alpha = torch.where(points.blurred, BLURRED_ALPHA, METAL_LOBES[0][1])[..., None]
+    hard = metal(color, (along[..., None], across[..., None]), normal, viewer, light, share, alpha)
     soft = rubber(color, normal, viewer, light)
     is_metal = body.metal[..., None]
     value = hard.where(is_metal, soft).scaled(strength)
@@ -143,10 +143,10 @@ def scatter(stage: Stage, points: Points) -> tuple[Vec, Vec, Tensor, Tensor]:
     # Slope of a micro-facet: GGX for metal, Beckmann for the gloss of rubber.
     u = u.clamp_max(0.9999)
     slope = torch.where(glossy, torch.sqrt(-torch.log1p(-u)) * GLOSS_ALPHA, torch.sqrt(u / (1 - u)))
-    narrow, wide = stretched(1.0)
-    lobe = torch.where(mirror, METAL_LOBES[1][1], METAL_LOBES[0][1])
-    tilt_x = torch.where(glossy, 1.0, lobe * narrow) * slope * cos
-    tilt_y = torch.where(glossy, 1.0, lobe * wide) * slope * sin
+    rough = torch.where(points.blurred, BLURRED_ALPHA, METAL_LOBES[0][1])
+    lobe = torch.where(mirror, METAL_LOBES[1][1], rough)
+    tilt_x = torch.where(glossy, 1.0, lobe * STRETCH[0]) * slope * cos
+    tilt_y = torch.where(glossy, 1.0, lobe * STRETCH[1]) * slope * sin
     facet = (points.normal + along.scaled(tilt_x) + across.scaled(tilt_y)).unit()
     towards = points.viewer.dot(facet)
     bounced = facet.scaled(2 * towards) - points.viewer

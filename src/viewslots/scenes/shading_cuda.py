@@ -29,8 +29,8 @@ _GLOSS_INDEX, _VELVET_INDEX = (tl.constexpr(index) for index in materials.RUBBER
 _VELVET, _GLOSS, _GLOSS_ALPHA = (tl.constexpr(v) for v in (materials.VELVET, materials.GLOSS, GLOSS_ALPHA))
 _ROUGH_SHARE, _ROUGH_ALPHA = (tl.constexpr(value) for value in METAL_LOBES[0])
 _MIRROR_SHARE, _MIRROR_ALPHA = (tl.constexpr(value) for value in METAL_LOBES[1])
-_FREE = tl.constexpr(materials.FREE)
-_NARROW, _WIDE = (tl.constexpr(value) for value in materials.stretched(1.0))
+_FREE, _BLURRED_ALPHA = tl.constexpr(materials.FREE), tl.constexpr(materials.BLURRED_ALPHA)
+_NARROW, _WIDE = (tl.constexpr(factor) for factor in materials.STRETCH)
 _TURN_STEPS = tl.constexpr(TURN_STEPS)
 
 
@@ -393,16 +393,16 @@ def _metal_frame(body, x, y, z, a, b, c, alive):
 
 
 @triton.jit
-def _smith(along, across, cosine):
-    first, second = along * (_ROUGH_ALPHA * _NARROW), across * (_ROUGH_ALPHA * _WIDE)
+def _smith(along, across, cosine, wide_x, wide_y):
+    first, second = along * wide_x, across * wide_y
     slope2 = tl.div_rn(first * first + second * second, tl.maximum(cosine * cosine, 1e-7))
     return 0.5 * (tl.sqrt_rn(1 + slope2) - 1)
 
 
 @triton.jit
-def _metal(a, b, c, e, f, g, lx, ly, lz, ax, ay, az, bx, by, bz, share):
+def _metal(a, b, c, e, f, g, lx, ly, lz, ax, ay, az, bx, by, bz, share, alpha):
     """Factor (times the colour) of the rough lobe towards a lamp."""
-    wide_x, wide_y = _ROUGH_ALPHA * _NARROW, _ROUGH_ALPHA * _WIDE
+    wide_x, wide_y = alpha * _NARROW, alpha * _WIDE
     nv, nl = tl.maximum(a * e + b * f + c * g, 1e-3), tl.maximum(a * lx + b * ly + c * lz, 0.0)
     hx, hy, hz = _unit(e + lx, f + ly, g + lz)
     first, second, third = (
@@ -411,9 +411,9 @@ def _metal(a, b, c, e, f, g, lx, ly, lz, ax, ay, az, bx, by, bz, share):
         hx * a + hy * b + hz * c,
     )
     ellipse = first * first + second * second + third * third
-    density = tl.div_rn(1.0, ellipse * ellipse * (_PI * wide_x * wide_y))
-    hidden = _smith(e * ax + f * ay + g * az, e * bx + f * by + g * bz, nv)
-    unlit = _smith(lx * ax + ly * ay + lz * az, lx * bx + ly * by + lz * bz, nl)
+    density = tl.div_rn(1.0, wide_x * wide_y * _PI * ellipse * ellipse)
+    hidden = _smith(e * ax + f * ay + g * az, e * bx + f * by + g * bz, nv, wide_x, wide_y)
+    unlit = _smith(lx * ax + ly * ay + lz * az, lx * bx + ly * by + lz * bz, nl, wide_x, wide_y)
     return tl.where(nl > 0, tl.div_rn(share * 0.25 * density, nv * (1 + hidden + unlit)), 0.0)
 
 
@@ -424,14 +424,14 @@ def _direct(
 ):  # fmt: skip
     """Direct light that object points send to their viewers."""
     red, green, blue = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-    share = tl.where(dim, 1.0, _ROUGH_SHARE)
+    share, alpha = tl.where(dim, 1.0, _ROUGH_SHARE), tl.where(dim, _BLURRED_ALPHA, _ROUGH_ALPHA)
     for index in range(4):
         lamp = lamps + (row * 4 + index) * 16
         lx, ly, lz, strength = _lamp_sample(lamp, index, circle, seed, turn, x, y, z, alive)
         asked = alive & (a * lx + b * ly + c * lz > 0) & (strength > 0)
         open_ = _clear(table, row, own, slots, x, y, z, lx, ly, lz, asked, BLOCK)
         diffuse, gloss = _rubber(a, b, c, e, f, g, lx, ly, lz)
-        shine = _metal(a, b, c, e, f, g, lx, ly, lz, ax, ay, az, bx, by, bz, share)
+        shine = _metal(a, b, c, e, f, g, lx, ly, lz, ax, ay, az, bx, by, bz, share, alpha)
         factor, white = tl.where(metal, shine, diffuse), tl.where(metal, 0.0, gloss)
         strength = tl.where(open_, strength, 0.0)
         lamp_r, lamp_g, lamp_b = _column(lamp + 13, 1, alive)
@@ -457,7 +457,7 @@ def _scatter(circle, seed, turn, dim, metal, a, b, c, e, f, g, ax, ay, az, bx, b
     glossy = (metal == 0) & (pick < gloss)
     s = tl.minimum(s, 0.9999)
     slope = tl.where(glossy, tl.sqrt_rn(-tl.log(1 - s)) * _GLOSS_ALPHA, tl.sqrt_rn(tl.div_rn(s, 1 - s)))
-    lobe = tl.where(mirror, _MIRROR_ALPHA, _ROUGH_ALPHA)
+    lobe = tl.where(mirror, _MIRROR_ALPHA, tl.where(dim, _BLURRED_ALPHA, _ROUGH_ALPHA))
     tilt_x = tl.where(glossy, 1.0, lobe * _NARROW) * slope * cos
     tilt_y = tl.where(glossy, 1.0, lobe * _WIDE) * slope * sin
     fx, fy, fz = _unit(a + ax * tilt_x + bx * tilt_y, b + ay * tilt_x + by * tilt_y, c + az * tilt_x + bz * tilt_y)
