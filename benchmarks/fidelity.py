@@ -1,17 +1,26 @@
 """Distance of our renderer from Blender: the table in docs/reproduction.md, as JSON.
 
     python benchmarks/fidelity.py --out benchmarks/results/fidelity.json
+    python benchmarks/fidelity.py --out benchmarks/results/fidelity_blender.json --blender .venv-blender/bin/python
 
-The references (tests/data/blender_refs) are ten CLEVR-M pictures by Cycles with 1,024 samples and the original shapes and
-materials. Differences are means of |ours - Blender| of the 8-bit pictures, in units of 1/255.
+The second line measures the Blender back end (docs/blender.md) instead. The references (tests/data/blender_refs) are ten
+CLEVR-M pictures by Cycles with 1,024 samples and the original shapes and materials. Differences are means of
+|ours - Blender| of the 8-bit pictures, in units of 1/255.
 """
 
 import argparse
+import functools
 import json
+import shlex
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from viewslots.provenance import provenance
 from viewslots.scenes.film import to_srgb8
@@ -20,27 +29,44 @@ from viewslots.scenes.spec import Scene
 from viewslots.types import BACKGROUND
 
 REFERENCES = Path(__file__).parent.parent / "tests" / "data" / "blender_refs"
+BLENDER = Path(__file__).parent.parent / "src" / "viewslots" / "scenes" / "blender" / "render.py"
 ONE_PIXEL = 255
 """Objects with less than one pixel of alpha in the picture say nothing about shapes."""
 
 
-def compare(path: Path, quality: str) -> dict[str, Any]:
-    import torch
+Drawing = dict[str, NDArray[np.uint8]]
+"""image, segment and shapes of one view."""
 
+
+def draw(path: Path, quality: str) -> Drawing:
     scene = Scene.load(path)
     pictures, _ = render_views([scene], len(scene.objects), quality=quality)
+    return {key: getattr(pictures, key)[0, 0] for key in ("image", "segment", "shapes")}
+
+
+def draw_with_blender(path: Path, python: Path, samples: int) -> Drawing:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "picture.npz"
+        subprocess.run(
+            [python, BLENDER, path, "--out", out, "--samples", str(samples)], check=True, stdout=subprocess.DEVNULL
+        )
+        with np.load(out) as drawing:
+            return {key: drawing[key][0] for key in ("image", "segment", "shapes")}
+
+
+def compare(path: Path, drawing: Drawing) -> dict[str, Any]:
     with np.load(path.with_suffix(".npz")) as reference:
         wanted = to_srgb8(torch.from_numpy(reference["linear"])).numpy().astype(int)
         segment, amodal = reference["segment"], reference["amodal"].astype(float)
-    difference = np.abs(pictures.image[0, 0].astype(int) - wanted)
-    shapes = pictures.shapes[0, 0].astype(float)
+    difference = np.abs(drawing["image"].astype(int) - wanted)
+    shapes = drawing["shapes"].astype(float)
     overlap = np.minimum(shapes, amodal).sum((1, 2)) / np.maximum(np.maximum(shapes, amodal).sum((1, 2)), 1)
     counted = amodal.sum((1, 2)) >= ONE_PIXEL
     return {
         "reference": path.stem,
         "all_pixels": float(difference.mean()),
         "object_pixels": float(difference[segment != BACKGROUND].mean()),
-        "segment_equal": float((pictures.segment[0, 0] == segment).mean()),
+        "segment_equal": float((drawing["segment"] == segment).mean()),
         "shape_iou": float(overlap[counted].mean()),
     }
 
@@ -48,15 +74,21 @@ def compare(path: Path, quality: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
+    parser.add_argument("--blender", type=Path, help="python of the Blender environment: measure Blender instead")
+    parser.add_argument("--samples", type=int, default=512, help="light paths a pixel, for Blender")
+    asked = parser.parse_args()
     paths = sorted(REFERENCES.glob("ref_*.json"))
-    rows = {quality: [compare(path, quality) for path in paths] for quality in QUALITIES}
+    if asked.blender:
+        ways = {f"blender-{asked.samples}": lambda path: draw_with_blender(path, asked.blender, asked.samples)}
+    else:
+        ways = {quality: functools.partial(draw, quality=quality) for quality in QUALITIES}
+    rows = {name: [compare(path, way(path)) for path in paths] for name, way in ways.items()}
     means = {
         quality: {key: float(np.mean([row[key] for row in part])) for key in part[0] if key != "reference"}
         for quality, part in rows.items()
     }
-    story = provenance() | {"command": f"python benchmarks/fidelity.py --out {out}"}
-    out.write_text(json.dumps({"provenance": story, "mean": means, "rows": rows}, indent=1) + "\n")
+    story = provenance() | {"command": f"python benchmarks/fidelity.py {shlex.join(sys.argv[1:])}"}
+    asked.out.write_text(json.dumps({"provenance": story, "mean": means, "rows": rows}, indent=1) + "\n")
     print(json.dumps(means, indent=1))
 
 

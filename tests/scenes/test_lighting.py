@@ -451,39 +451,55 @@ def rubber_oracle(color: Array, viewer: Array, light: Array) -> Array:
 def directions(count: int, seed: int, least: float = 0.05) -> Array:
     """Above the horizon."""
     random = np.random.default_rng(seed)
-    found = unit(random.normal(size=(4 * count, 3))) * (1, 1, 1)
+    found = unit(random.normal(size=(4 * count, 3)))
     found[:, 2] = np.abs(found[:, 2])
     return found[found[:, 2] > least][:count]
+
+
+ACROSS = np.array([0.0, 1.0, 0.0])
+
+
+def points_at(normal: Array, viewer: Array, key: torch.Tensor, blurred: bool, **look: object) -> tuple[Stage, Points]:
+    """A point of a sphere, seen along `viewer` [P, 3]; a little towards -y, so that tangents on top are x and y."""
+    body = some_body("sphere", 0.7, (0.0, 0.0), **look)
+    zero, rows = torch.zeros(len(viewer), dtype=torch.long), np.ones((len(viewer), 1))
+    return Stage.of([Scene((body,), (BASE,))], 1, "cpu"), Points(
+        view=zero,
+        slot=zero,
+        position=vec(rows * (np.array(body.location) + 0.7 * normal - 1e-3 * ACROSS)),
+        normal=vec(rows * normal),
+        viewer=vec(viewer),
+        key=key,
+        rank=zero.float(),
+        blurred=torch.full(zero.shape, blurred),
+    )
+
+
+def lit(viewer: Array, light: Array, color: Array, material: str, blurred: bool = False) -> Array:
+    """Reflectance x cosine: radiance under one lamp of strength 1, over that lamp's radiance [P, 3]."""
+    stage, points = points_at(UP, viewer, torch.zeros(len(viewer)), blurred, rgb=tuple(color), material=material)
+    direction = vec(np.repeat(light[:, None], 4, 1))
+    strength = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(len(viewer), 4)
+    return array(materials.reflected(stage, points, direction, strength)) / [row[0] for row in lights.LAMP_COLOR]
 
 
 def test_rubber_is_lambert_and_velvet_under_a_gloss() -> None:
     viewer, light = directions(2000, 1), directions(2000, 2)
     color = np.array([0.7, 0.3, 0.1])
-    rows = np.ones((2000, 1))
-    found = array(materials.rubber(vec(rows * color), vec(rows * UP), vec(viewer), vec(light)))
-    expected = rubber_oracle(color, viewer, light)
+    found = lit(viewer, light, color, "rubber")
     # The code takes Walter's fit of the shadowing: within 0.35 % each.
-    np.testing.assert_allclose(found, expected, rtol=0.01, atol=2e-5)
-    below = light * (1, 1, -1)
-    found = array(materials.rubber(vec(rows * color), vec(rows * UP), vec(viewer), vec(below)))
-    assert np.abs(found).max() == 0
+    np.testing.assert_allclose(found, rubber_oracle(color, viewer, light), rtol=0.01, atol=2e-5)
+    assert not lit(viewer, light * (1, 1, -1), color, "rubber").any()
 
 
-ALONG, ACROSS = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
 SLOPES = {alpha: (alpha * 0.75, alpha / 0.75) for alpha in (0.2, 0.01)}
 """Roughness along and across for an anisotropy of 0.25."""
+WHITE = np.ones(3)
 
 
-def shiny(viewer: Array, light: Array, share: float = 1.0) -> Array:
-    """`materials.metal` of a white surface with normal (0, 0, 1) and tangents x, y."""
-    rows = np.ones((len(viewer), 1))
-    frame = vec(rows * ALONG), vec(rows * ACROSS)
-    weight = torch.full((len(viewer), 1), share)[:, 0]
-    return (
-        materials.metal(vec(rows * np.ones(3)), frame, vec(rows * UP), vec(viewer), vec(light), weight)
-        .x.double()
-        .numpy()
-    )
+def shiny(viewer: Array, light: Array) -> Array:
+    """The rough lobe of white metal, without its share of 0.4."""
+    return lit(viewer, light, WHITE, "metal")[:, 0] / 0.4
 
 
 def ggx(viewer: Array, light: Array, alpha: tuple[float, float]) -> Array:
@@ -502,9 +518,12 @@ def ggx(viewer: Array, light: Array, alpha: tuple[float, float]) -> Array:
 def test_metal_is_anisotropic_ggx() -> None:
     viewer, light = directions(4000, 3), directions(4000, 4)
     light[::2] = unit(light[::2] * 0.3 + viewer[::2] * (-1, -1, 1))  # half of them about the highlight
-    np.testing.assert_allclose(shiny(viewer, light), ggx(viewer, light, SLOPES[0.2]), rtol=2e-4, atol=1e-7)
-    np.testing.assert_allclose(shiny(viewer, light, 0.4), 0.4 * shiny(viewer, light), rtol=1e-6)
+    np.testing.assert_allclose(shiny(viewer, light), ggx(viewer, light, SLOPES[0.2]), rtol=5e-4, atol=1e-6)
     assert not shiny(viewer, light * (1, 1, -1)).any()
+    color = np.array([0.7, 0.3, 0.1])
+    np.testing.assert_allclose(
+        lit(viewer, light, color, "metal"), 0.4 * shiny(viewer, light)[:, None] * color, rtol=1e-5
+    )
 
 
 def test_metal_is_reciprocal() -> None:
@@ -538,14 +557,14 @@ def test_lobe_of_metal_is_normalised() -> None:
 def test_materials_give_back_no_more_light_than_they_get(cosine: float) -> None:
     light, size = hemisphere(200, 200)
     viewer = np.broadcast_to([math.sqrt(1 - cosine**2), 0.0, cosine], light.shape)
-    rows = np.ones((len(light), 1))
-    white = array(materials.rubber(vec(rows * np.ones(3)), vec(rows * UP), vec(viewer), vec(light)))
-    assert 0.75 < (white[:, 0] * size).sum() < 1
-    black = array(materials.rubber(vec(rows * np.zeros(3)), vec(rows * UP), vec(viewer), vec(light)))
+    white = (lit(viewer, light, WHITE, "rubber")[:, 0] * size).sum()
+    assert 0.75 < white < 1
     # Of a black one only the gloss is left: at most what Fresnel turns back.
-    assert 0 < (black[:, 0] * size).sum() < 0.8 * float(fresnel(np.array(cosine), 1.2))
-    lobe = (shiny(viewer, light) * size).sum()
-    assert 0.85 < lobe < 1.001
+    black = (lit(viewer, light, 0 * WHITE, "rubber")[:, 0] * size).sum()
+    assert 0 < black < 0.8 * float(fresnel(np.array(cosine), 1.2))
+    assert 0.85 < (shiny(viewer, light) * size).sum() < 1.001
+    blurred = (lit(viewer, light, WHITE, "metal", blurred=True)[:, 0] * size).sum()
+    assert 0.7 < blurred < 1.001, "to a diffuse ray all of the metal is rough"
 
 
 def test_tangents_run_around_the_vertical_axis() -> None:
@@ -590,23 +609,11 @@ def local_frame(normal: Array) -> Array:
 
 
 def thrown(material: str, normal: Array, viewer: Array, blurred: bool = False) -> tuple[Array, Array, Array, Array]:
-    """`scatter` from one point of a sphere: directions, colours carried, and whether the mirror or the diffuse lobe."""
+    """`scatter` from one point: directions, colours carried, and whether the mirror or the diffuse lobe."""
     count = 40000
-    body = some_body("sphere", 0.7, (0.0, 0.0), material=material, rgb=tuple(COLOR))
-    stage = Stage.of([Scene((body,), (BASE,))], 1, "cpu")
-    zero, rows = torch.zeros(count, dtype=torch.long), np.ones((count, 1))
-    spot = np.array(body.location) + 0.7 * normal
     key = film.mix(torch.tensor(5), torch.arange(count))
-    points = Points(
-        view=zero,
-        slot=zero,
-        position=vec(rows * spot),
-        normal=vec(rows * normal),
-        viewer=vec(rows * viewer),
-        key=key,
-        rank=zero.float(),
-        blurred=torch.full((count,), blurred),
-    )
+    ways = np.broadcast_to(viewer, (count, 3))
+    stage, points = points_at(normal, ways, key, blurred, material=material, rgb=tuple(COLOR))
     heading, share, mirror, diffuse = materials.scatter(stage, points)
     return array(heading), array(share), mirror.numpy(), diffuse.numpy()
 
@@ -623,24 +630,34 @@ def assert_mean(values: Array, expected: Array, relative: float) -> None:
 def test_rays_of_metal_follow_its_lobes(cosine: float, normal: Array) -> None:
     frame = local_frame(normal)
     viewer = np.array([0.6, 0.8, 0.0]) * math.sqrt(1 - cosine**2) + cosine * UP  # in the frame
-    for blurred, lobes in ((False, ((0.4, 0.2), (0.6, 0.01))), (True, ((1.0, 0.2),))):
-        heading, share, mirror, _ = thrown("metal", normal, viewer @ frame, blurred)
-        expected = 0.0
-        for weight, alpha in lobes:
-            # A sum over facets, where the lobe lies: the hemisphere squeezed by its slopes, with its solid angles.
-            facet, size = hemisphere(150, 150)
-            facet = facet * (*SLOPES[alpha], 1)
-            length = np.linalg.norm(facet, axis=-1)
-            facet, size = facet / length[:, None], size * SLOPES[alpha][0] * SLOPES[alpha][1] / length**3
-            towards = facet @ viewer
-            light = 2 * towards[:, None] * facet - viewer
-            seen = (towards > 1e-3) & (light[:, 2] > 1e-3)
-            light, size = light[seen], 4 * towards[seen] * size[seen]
-            value = ggx(np.broadcast_to(viewer, light.shape), light, SLOPES[alpha])
-            expected += weight * (value * surroundings(light @ frame) * size).sum()
-        # The code takes the masking of an isotropic lobe for the weight of a ray: up to 3 % more of the rough one.
-        assert_mean(surroundings(heading)[:, None] * share, expected * COLOR, relative=0.03)
-        assert mirror.mean() == pytest.approx(0 if blurred else 0.6, abs=0.02)
+    heading, share, mirror, _ = thrown("metal", normal, viewer @ frame)
+    expected = 0.0
+    for weight, alpha in ((0.4, 0.2), (0.6, 0.01)):
+        # A sum over facets, where the lobe lies: the hemisphere squeezed by its slopes, with its solid angles.
+        facet, size = hemisphere(150, 150)
+        facet = facet * (*SLOPES[alpha], 1)
+        length = np.linalg.norm(facet, axis=-1)
+        facet, size = facet / length[:, None], size * SLOPES[alpha][0] * SLOPES[alpha][1] / length**3
+        towards = facet @ viewer
+        light = 2 * towards[:, None] * facet - viewer
+        seen = (towards > 1e-3) & (light[:, 2] > 1e-3)
+        light, size = light[seen], 4 * towards[seen] * size[seen]
+        value = ggx(np.broadcast_to(viewer, light.shape), light, SLOPES[alpha])
+        expected += weight * (value * surroundings(light @ frame) * size).sum()
+    # The code takes the masking of an isotropic lobe for the weight of a ray: up to 3 % more of the rough one.
+    assert_mean(surroundings(heading)[:, None] * share, expected * COLOR, relative=0.03)
+    assert mirror.mean() == pytest.approx(0.6, abs=0.02)
+
+
+def test_blurred_metal_throws_rays_as_it_takes_light() -> None:
+    """Looked at by a diffuse ray it is rough: no mirror, and the lobe of its rays is the lobe that lamps see."""
+    viewer = np.array([0.36, 0.48, 0.8])
+    heading, share, mirror, _ = thrown("metal", UP, viewer, blurred=True)
+    assert not mirror.any()
+    light, size = hemisphere(300, 300)
+    lobe = lit(np.broadcast_to(viewer, light.shape), light, WHITE, "metal", blurred=True)[:, 0]
+    expected = (lobe * surroundings(light) * size)[light[:, 2] > 1e-3].sum()
+    assert_mean(surroundings(heading)[:, None] * share, expected * COLOR, relative=0.05)
 
 
 @pytest.mark.parametrize("normal", SLANTS, ids=["up", "aside", "down"])

@@ -4,9 +4,10 @@ Sub-pixel rays say who is seen where; the ground is lit at a quarter of them, wh
 object points are shaded one by one. The film filters all of it to pixels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -172,8 +173,8 @@ def segment_of(visible: Tensor) -> Tensor:
     return torch.where(covered & (best > 0), index, BACKGROUND).to(torch.uint8)
 
 
-RAYS_AT_ONCE = {"cpu": 8_000_000, "cuda": 400_000_000}
-"""Ray-body pairs held at once: what bounds memory, and on a CPU what still fits its caches."""
+RAYS_AT_ONCE = {"cpu": 2_000_000, "cuda": 400_000_000}
+"""Ray-body pairs held at once (on a CPU, by each core): what bounds memory, and what still fits the caches."""
 
 
 def render_views(
@@ -215,16 +216,29 @@ def expose_in_parts(stage: Stage, cameras: Cameras, keys: Tensor, picture: Pictu
     band = min(picture.height, rows_at_once)
     group = max(1, rows_at_once // picture.height)
     bands = [replace(picture, up=up, down=min(up + band, picture.down)) for up in range(picture.up, picture.down, band)]
-    films = [
-        [expose(stage[part], cameras[part], keys[part], window, quality) for window in bands]
-        for start in range(0, len(keys), group)
-        for part in [slice(start, start + group)]
-    ]
+    parts = [(slice(start, start + group), window) for start in range(0, len(keys), group) for window in bands]
+    films = on_all_cores(
+        lambda part: expose(stage[part[0]], cameras[part[0]], keys[part[0]], part[1], quality), parts, stage.device
+    )
+    groups = [films[start : start + len(bands)] for start in range(0, len(films), len(bands))]
 
     def joined(name: str, row_axis: int) -> Tensor:
-        return torch.cat([torch.cat([getattr(film, name) for film in row], row_axis) for row in films])
+        return torch.cat([torch.cat([getattr(film, name) for film in row], row_axis) for row in groups])
 
     return Film(joined("linear", 1), joined("visible", 2), joined("shapes", 2), joined("shadows", 2))
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def on_all_cores(work: Callable[[T], R], parts: Sequence[T], device: torch.device) -> list[R]:
+    """Work on parts side by side, a core each: threads within small operations would mostly wait for each other."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or len(parts) == 1:
+        return [work(part) for part in parts]
+    with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(1)) as pool:
+        return list(pool.map(work, parts))
 
 
 def visible_pixels(scene: Scene) -> list[int]:
