@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -316,6 +317,53 @@ def test_shadow_on_the_ground_against_a_dense_sum_over_the_lamps(shape: str) -> 
     assert (np.abs(found.numpy() - expected) < 0.012 + error).all()
     found_all = ground.ground_shadows(strength, blocked).mean(1)[:, 1]
     assert np.abs(found_all.numpy() - expected_all).max() < 0.02
+
+
+def test_shadows_count_by_luminance() -> None:
+    """One body before one lamp each: what it takes is that lamp's part of the light, as an eye weighs it."""
+    strength = torch.tensor([0.3, 1.0, 2.0, 5.0])
+    blocked = torch.eye(4, dtype=torch.bool)
+    weight = [0.3, 1.0, 2.0, 5.0] * np.array([*(LUMINANCE @ lamp_radiance(lamp) for lamp in LAMPS), SUN_IRRADIANCE])
+    np.testing.assert_allclose(ground.ground_shadows(strength, blocked), weight / weight.sum(), rtol=1e-4)
+    # Two bodies before the same lamp each take it all; a body before none takes nothing.
+    pair = torch.tensor([[True, True, False]] * 4)
+    np.testing.assert_allclose(ground.ground_shadows(strength, pair), [1, 1, 0], rtol=1e-6)
+
+
+def test_bodies_stand_in_each_others_light(light_only: Callable[[str], None]) -> None:
+    """Points of a small sphere in the penumbra of a large one get the share of the key lamp that a dense sum leaves."""
+    light_only("key")
+    place = np.array(JITTERED.key)
+    small = some_body("sphere", 0.35, (0.0, 0.0))
+    middle = np.array(small.location)
+    right, _, back = axes(place)
+    large = replace(some_body("sphere"), location=tuple(middle + 1.6 * back + 0.75 * right))
+    normal = unit(back + np.linspace(-1.2, 1.2, 25)[:, None] * right)
+    spots = middle + 0.35 * normal
+    direction, light = (
+        np.stack(part)
+        for part in zip(
+            *(lamp_light(JITTERED, "key", p[None], n, 24) for p, n in zip(spots, normal, strict=True)), strict=True
+        )
+    )
+    open_ = enter(large, spots[:, None], direction[:, 0])[0] == np.inf
+    expected = (light[:, 0] * open_).sum(1) / light[:, 0].sum(1)
+    assert (expected == 0).any()
+    assert ((expected > 0.1) & (expected < 0.9)).sum() >= 2
+    assert (expected == 1).any()
+
+    count = 512
+    key, rank = noise(25 * count)
+    zero = torch.zeros(25 * count, dtype=torch.long)
+    rows = [vec(np.repeat(part, count, 0)) for part in (spots, normal)]
+    # A viewer right above each point sees all of them, and the light changes little over the lamp.
+    points = Points(zero, zero, *rows, rows[1], key, rank, zero.bool())
+    means = []
+    for bodies in ((small,), (small, large)):
+        stage = Stage.of([Scene(bodies, (BASE,), lights=JITTERED)], 2, "cpu")
+        means.append(array(shading.outgoing(stage, points, 0)).reshape(25, count, 3).mean((1, 2)))
+    error = 4 * np.sqrt(expected * (1 - expected) / count)
+    assert (np.abs(means[1] / means[0] - expected) < 0.02 + error).all()
 
 
 def test_shadow_in_the_picture_is_that_of_the_ground_behind_each_pixel() -> None:

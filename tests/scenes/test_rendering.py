@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.ndimage import binary_dilation
 from slow_tracer import Array, blackman_harris, enter, pixel_rays, some_body
 
@@ -319,6 +320,21 @@ def test_pixels_do_not_depend_on_bands(rows: int, tiny: list[Scene], monkeypatch
     assert max(heights) == min(rows, 16)
     assert max(views) == (2 if rows == 40 else 1)
     assert sum(height * count for height, count in zip(heights, views, strict=True)) == 2 * 16
+
+
+def test_pixels_do_not_depend_on_threads(tiny: list[Scene], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a render leaves the number of threads as it was."""
+    monkeypatch.setitem(render.RAYS_AT_ONCE, "cpu", 5 * TINY.width * render.QUALITIES["fast"].samples * 10)
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(render_views(tiny[2:], 10)[0])
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert_same(*found)
 
 
 def test_pixels_do_not_depend_on_the_window(tiny: list[Scene]) -> None:

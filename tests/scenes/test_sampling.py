@@ -68,6 +68,8 @@ def equally_likely(values: Sequence[object], kinds: Sequence[object]) -> bool:
 def uniform(values: Sequence[float] | np.ndarray, low: float, high: float) -> bool:
     assert low - MICRO <= min(values)
     assert max(values) <= high + MICRO
+    # And the range is filled: n draws leave 1 / n of it free at an end, seldom ten times that.
+    assert max(min(values) - low, high - max(values)) < 10 / len(values) * (high - low)
     return bool(stats.kstest(values, "uniform", args=(low, high - low)).pvalue > RARE)
 
 
@@ -192,6 +194,7 @@ def test_lamps_are_jittered_by_a_metre(scenes: str, request: pytest.FixtureReque
     moves = (moves - np.array(list(NOMINAL_LAMPS.values()))).reshape(len(lights), 9)
     for column in moves.T:
         assert uniform(column, -1, 1)
+    assert uniform(moves.ravel(), -1, 1)
     assert np.abs(np.corrcoef(moves.T) - np.eye(9)).max() < 4.5 / math.sqrt(len(lights))
 
 
@@ -200,6 +203,7 @@ def test_single_view_camera_is_the_jittered_base_camera(single: list[Scene]) -> 
     assert cameras.shape == (len(single), 1, 3)
     for axis in range(3):
         assert uniform(cameras[:, 0, axis], BASE_CAMERA[axis] - 0.5, BASE_CAMERA[axis] + 0.5)
+    assert uniform((cameras[:, 0] - BASE_CAMERA).ravel(), -0.5, 0.5)
     picture = single[0].picture
     assert (picture.full_width, picture.full_height) == (214, 160)
     assert (picture.up, picture.down, picture.left, picture.right) == (19, 147, 43, 171)
@@ -262,7 +266,9 @@ def test_sets_share_scenes_and_differ_in_views() -> None:
             for one, two in ((m1[index], m3[index]), (m2[index], m4[index])):
                 assert one.objects == two.objects
                 assert one.lights == two.lights
-                assert not set(one.cameras) & set(two.cameras)
+                # Not even the same draws in another range: azimuths are halves and whole turns.
+                turns = [np.arctan2(*np.array(scene.cameras).T[1::-1]) / np.pi % 2 for scene in (one, two)]
+                assert np.abs(2 * turns[0] - turns[1]).min() > 1e-3
                 assert one.key != two.key
             assert m1[index].objects != m2[index].objects
             assert m1[index].lights != m2[index].lights
