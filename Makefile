@@ -11,7 +11,7 @@ setup: $(VENV)/.ready
 # Torch first and pinned: other packages would otherwise pull a newer one. tools/check_torch.py says which build came.
 $(VENV)/.ready: pyproject.toml tools/check_torch.py
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || (echo "viewslots needs Python 3.11 or newer; name one with PYTHON=..." && false)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || (echo "no venv module: on Debian, apt-get install python3-venv" && false)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || (rm -rf $(VENV); echo "no venv module: on Debian, apt-get install python3-venv" && false)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
 	$(BIN)/python tools/check_torch.py
@@ -21,6 +21,7 @@ demo: setup
 	$(BIN)/viewslots demo --out demo
 
 check: setup
+	$(BIN)/python tools/check_torch.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -29,8 +30,9 @@ check: setup
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal
 
+# The five-seed learning run writes its figures where they are committed.
 soak: setup
-	$(BIN)/pytest -q -m soak
+	VIEWSLOTS_LEARNING_JSON=benchmarks/results/learning.json $(BIN)/pytest -q -m soak
 
 # The Blender back end has an environment of its own: bpy needs Python 3.11 and an older numpy.
 blender-setup:
@@ -38,4 +40,4 @@ blender-setup:
 	.venv-blender/bin/pip install --quiet --disable-pip-version-check "bpy==4.5.*"
 
 clean:
-	rm -rf $(VENV) build dist demo src/*.egg-info
+	rm -rf $(VENV) .venv-blender build dist demo src/*.egg-info

@@ -44,6 +44,7 @@ def tiny_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_version_and_help() -> None:
     assert viewslots("--version").stdout.startswith("viewslots 0.")
+    assert viewslots("make-data", "--version").stdout.startswith("viewslots 0.")
     text = viewslots("--help").stdout
     for command in ("demo", "make-data", "check-data", "convert", "render", "info", "bench"):
         assert command in text
@@ -126,16 +127,18 @@ def test_render_reads_a_reference_as_it_is(tmp_path: Path) -> None:
 
 def test_render_seed_changes_the_noise_alone(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        viewslots("render", REFERENCES / "ref_00.json", "--out", tmp_path / name, "--seed", seed)
-    a, b, c = (np.load(tmp_path / name) for name in "abc")
+        viewslots("render", REFERENCES / "ref_00.json", "--out", tmp_path / f"{name}.npz", "--seed", seed)
+    a, b, c = (np.load(tmp_path / f"{name}.npz") for name in "abc")
     np.testing.assert_array_equal(a["image"], b["image"])
     np.testing.assert_array_equal(a["shapes"], c["shapes"])
     assert (a["image"] != c["image"]).mean() > 0.1
 
 
+@pytest.mark.soak
 def test_bench_scenes_tells_its_story(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
-    printed = json.loads(viewslots("bench", "scenes", "--device", "cpu", "--seconds", 0.01, "--out", out).stdout)
+    words = ("bench", "scenes", "--device", "cpu", "--seconds", 0.01, "--out", out)
+    printed = json.loads(viewslots(*words).stdout)
     assert printed == json.loads(out.read_text())
     assert printed["pictures_per_second"] > 0
     assert printed["fast_over_reference"] > 1
@@ -157,6 +160,9 @@ def test_info_counts_the_papers_parameters() -> None:
         (("render", "/nonexistent.json", "--out", "/tmp/never.npz"), "/nonexistent.json"),
         (("render", REFERENCES / "ref_00.json", "--out", "/nonexistent/x.npz"), "/nonexistent"),
         (("render", REFERENCES / "ref_00.npz", "--out", "/tmp/never.npz"), "ref_00.npz"),
+        (("render", REFERENCES / "ref_00.json", "--out", "/tmp/never.png"), ".npz"),
+        (("bench", "scenes", "--out", "/nonexistent/x.json"), "/nonexistent"),
+        (("make-data", "abstract", "--out", "x", "--seed", 2**70), "seed"),
         (("info", "clevr-m9"), "clevr-m9"),
     ],
 )

@@ -10,6 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+NO_NETWORK = """
+import socket
+
+def refuse(*args, **kwargs):
+    raise PermissionError("no network")
+
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
+"""
 
 
 @pytest.fixture(scope="module")
@@ -33,28 +41,30 @@ def test_the_wheel_holds_package_data(wheel: Path) -> None:
 
 
 def test_an_installed_wheel_works_offline(wheel: Path, tmp_path: Path) -> None:
-    """Dependencies are lent by path, the package itself comes from the wheel; no address can be reached."""
+    """Dependencies are lent by path, the package itself is installed from the wheel; no address can be reached."""
     home = tmp_path / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     python = home / "bin" / "python"
-    site = Path(
-        subprocess.check_output(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
-        ).strip()
+    target = subprocess.check_output(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
     )
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
+    site = Path(target.strip())
+    install = ["-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([sys.executable, *install], check=True)
     # A plain line of a .pth adds a folder, but does not run the .pth files in it: the editable checkout stays out.
-    (site / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    no_network = "import socket; socket.socket.connect = None\n"
-    (site / "sitecustomize.py").write_text(no_network)
+    # A line that imports is run at every start: sockets then reach nothing.
+    (site / "no_network.py").write_text(NO_NETWORK)
+    (site / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\nimport no_network\n")
 
     def run(*words: object) -> str:
-        return subprocess.check_output([python, *map(str, words)], cwd=tmp_path, text=True)
+        return subprocess.check_output(list(map(str, words)), cwd=tmp_path, text=True)
 
-    where = run("-c", "import viewslots; print(viewslots.__file__)").strip()
-    assert Path(where).is_relative_to(home)
+    connects = (
+        "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9))\nexcept PermissionError:\n    print('cut')"
+    )
+    assert run(python, "-c", connects) == "cut\n"
+    assert Path(run(python, "-c", "import viewslots; print(viewslots.__file__)")).is_relative_to(home)
     made = tmp_path / "abstract"
     sizes = ("--train-scenes", 2, "--valid-scenes", 1, "--test-scenes", 1)
-    assert run("-m", "viewslots", "make-data", "abstract", "--out", made, *sizes).strip() == str(made)
-    assert '"ok": true' in run("-m", "viewslots", "check-data", made)
+    assert run(home / "bin" / "viewslots", "make-data", "abstract", "--out", made, *sizes) == f"{made}\n"
+    assert '"ok": true' in run(home / "bin" / "viewslots", "check-data", made)

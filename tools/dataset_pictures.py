@@ -19,7 +19,7 @@ def sheet(name: str) -> None:
     shown = {key: getattr(made, key)[:, :views] for key in Pictures.keys() if key != "num_objects"}  # noqa: SIM118
     pictures = Pictures(**shown, num_objects=made.num_objects)
     zoom = 2 if world.width == 64 else 1
-    contact_sheet(pictures, scenes, views, zoom).save(OUT / f"{name}.png", optimize=True)
+    contact_sheet(pictures, zoom).save(OUT / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

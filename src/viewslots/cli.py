@@ -5,11 +5,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tqdm import tqdm
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from viewslots import __version__
 from viewslots.errors import UserError
@@ -17,6 +17,7 @@ from viewslots.errors import UserError
 DataName = Literal["clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr", "dsprites", "abstract"]
 Device = Literal["auto", "cpu", "cuda"]
 QualityName = Literal["fast", "reference"]
+Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as many as in the paper)")]
 
 
 def make_data(
@@ -24,14 +25,14 @@ def make_data(
     /,
     out: Path,
     seed: int = 0,
-    train_scenes: int | None = None,
-    valid_scenes: int | None = None,
-    test_scenes: int | None = None,
+    train_scenes: Scenes = None,
+    valid_scenes: Scenes = None,
+    test_scenes: Scenes = None,
     large_scenes: int = 0,
     quality: QualityName = "fast",
     device: Device = "auto",
-    batch: int | None = None,
-    art: Path | None = None,
+    batch: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 8 on a CPU, 64 on a GPU)")] = None,
+    art: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: our own drawings)")] = None,
 ) -> None:
     """Render a data set of the paper with the whole truth in it. If interrupted, the same command finishes it.
 
@@ -39,13 +40,13 @@ def make_data(
         preset: Which data set.
         out: Folder to make.
         seed: Scene i of a split depends on the seed, the split and i alone.
-        train_scenes: Scenes to train on (default: as many as in the paper).
+        train_scenes: Scenes to train on.
         valid_scenes: Scenes to validate on.
         test_scenes: Scenes in each of test1 and test2.
         large_scenes: Also make test1-large and test2-large with this many scenes (1000 for tight error bars).
         quality: fast, or reference (slower, less noise).
         device: Where to render; auto takes a GPU if there is one.
-        batch: Scenes rendered at once; memory grows with it (default: 8 on a CPU, 64 on a GPU).
+        batch: Scenes rendered at once; memory grows with it.
         art: For dsprites the original npz, for abstract a folder of the original clip art, instead of our own drawings.
     """
     from viewslots.data.making import make_dataset
@@ -65,6 +66,7 @@ def make_data(
             quality=quality,
             device=where,
             batch=batch if batch is not None else {"cpu": 8, "cuda": 64}[where],
+            art=art,
             progress=progress,
         )
     print(path)
@@ -103,16 +105,16 @@ def render(
     /,
     out: Path,
     quality: QualityName = "fast",
-    seed: int | None = None,
+    seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: the scene's own key)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Render one scene description (JSON) to an .npz: image, segment, shapes, shadows, depth_order, linear.
+    """Render one CLEVR scene (JSON) to an .npz: image, segment, overlap, shapes, shadows, depth_order, camera, linear.
 
     Args:
         scene: A scene as JSON: objects, lights, one view or several (docs/data-format.md).
         out: The .npz to write.
         quality: fast, or reference (slower, less noise).
-        seed: Seed of the pixel noise (default: the scene's own key).
+        seed: Seed of the pixel noise.
         device: Where to render; auto takes a GPU if there is one.
     """
     from dataclasses import replace
@@ -130,12 +132,15 @@ def render(
     print(save_npz(out, arrays))
 
 
-def demo(out: Path = Path("demo"), seed: int | None = None) -> None:
+def demo(
+    out: Path = Path("demo"),
+    seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: new scenes at every call)")] = None,
+) -> None:
     """Make a small multi-view data set and show it: a contact sheet of scenes with their truth.
 
     Args:
         out: Folder for the data set and the sheet.
-        seed: Seed of the scenes (default: new ones at every call).
+        seed: Seed of the scenes.
     """
     from viewslots.demo import run_demo
 
@@ -145,13 +150,13 @@ def demo(out: Path = Path("demo"), seed: int | None = None) -> None:
         sheet, folder = run_demo(out, seed, progress)
     print_json({"sheet": str(sheet), "data": str(folder), "seed": seed})
     say(f"Open {sheet} to see four views of new scenes with their truth.")
-    say(f"Next: viewslots check-data {folder}; or a whole data set: viewslots make-data clevr-m1 --out data/clevr-m1")
+    say(f"Next: viewslots check-data {folder}; or a whole data set: viewslots make-data clevr-m1 --out clevr-m1")
 
 
 def bench(
     what: Positional[Literal["scenes"]],
     /,
-    out: Path | None = None,
+    out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: standard output alone)")] = None,
     device: Device = "auto",
     seconds: float = 10.0,
     seed: int = 0,
@@ -160,13 +165,15 @@ def bench(
 
     Args:
         what: scenes: pictures a second of the renderer.
-        out: File to write (default: standard output alone).
+        out: File to write as well.
         device: What to measure.
-        seconds: How long each figure is measured.
+        seconds: Least time for each of three figures; on a CPU the slowest needs a minute whatever you say.
         seed: Seed of the scenes.
     """
     from viewslots.bench import bench_scenes
 
+    if out is not None and not out.parent.is_dir():
+        raise UserError(f"--out: {out.parent} is no folder; make it first")
     result = bench_scenes(pick_device(device), seconds, seed)
     if out is not None:
         from viewslots.data.disk import write_json
@@ -236,7 +243,7 @@ def print_json(value: Any) -> None:
 
 def main() -> None:
     """Entry point of the `viewslots` command."""
-    if sys.argv[1:] == ["--version"]:
+    if "--version" in sys.argv[1:]:
         print(f"viewslots {__version__}")
         return
     try:
@@ -245,15 +252,23 @@ def main() -> None:
             prog="viewslots",
             description="Understand a scene from several pictures taken from unknown viewpoints.",
         )
+        sys.stdout.flush()
     except UserError as error:
         say(f"viewslots: {error}")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        say("viewslots: interrupted")
+        say("viewslots: interrupted; make-data and convert go on where they stopped when called again")
         raise SystemExit(130) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
-
-
-if __name__ == "__main__":
-    main()
+    except OSError as error:
+        say(f"viewslots: {error.filename or 'output'}: {error.strerror or error}")
+        raise SystemExit(1) from None
+    except MemoryError:
+        say("viewslots: out of memory; try a smaller --batch")
+        raise SystemExit(1) from None
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        say("viewslots: out of memory on the GPU; try a smaller --batch")
+        raise SystemExit(1) from None

@@ -11,8 +11,6 @@ from viewslots.scenes.sprites import SpriteWorld
 from viewslots.scenes.world import World
 
 TEST_SPLITS = ("test1", "test2")
-LARGE_SCENES = 1_000
-"""Scenes of test1-large and test2-large, for tighter error bars than the paper's 100."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def run_demo(out: Path, seed: int, progress: Progress | None = None) -> tuple[Pa
     pictures = [first_views(store, split) for split in counts]
     slots = max(part.shapes.shape[2] for part in pictures)
     sheet = data.with_suffix(".png")
-    contact_sheet(Pictures.concatenate([part.padded(slots) for part in pictures]), SCENES, VIEWS, zoom=2).save(sheet)
+    contact_sheet(Pictures.concatenate([part.padded(slots) for part in pictures]), zoom=2).save(sheet)
     return sheet, data
 
 

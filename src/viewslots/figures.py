@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 
 from viewslots.types import BACKGROUND, COVERED, Pictures
 
-GAP, CAPTION = 3, 14
+GAP, CAPTION, SCENE_GAP = 3, 14, 16
 Rgb = NDArray[np.uint8]
 
 
@@ -57,31 +57,38 @@ def depth_overlay(order: NDArray[np.float32], segment: Rgb) -> Rgb:
     return np.repeat(level[index].astype(np.uint8)[..., None], 3, -1)
 
 
-def contact_sheet(pictures: Pictures, scenes: int, views: int, zoom: int) -> Image.Image:
-    """Rows: picture, visible objects, complete shapes, shadows, order of depth; columns: views, scene by scene."""
-    columns = [(scene, view) for scene in range(scenes) for view in range(views)]
-
-    def cells(scene: int, view: int) -> list[Rgb]:
-        image, segment = pictures.image[scene, view], pictures.segment[scene, view]
-        shapes, shadows = pictures.shapes[scene, view], pictures.shadows[scene, view]
-        rows = [image, segment_overlay(image, segment, len(shapes)), outline_overlay(image, shapes)]
-        if pictures.shadows.any():
-            rows.append(shadow_overlay(shadows, segment))
-        return [*rows, depth_overlay(pictures.depth_order[scene, view], segment)]
-
-    captions = ["picture", "visible objects", "complete shapes", "shadow of each object", "near (light) to far"]
+def truth_rows(pictures: Pictures, scene: int, view: int) -> dict[str, Rgb]:
+    """A picture and its truth, by caption; sets without shadows have no row for them."""
+    image, segment = pictures.image[scene, view], pictures.segment[scene, view]
+    shapes, shadows = pictures.shapes[scene, view], pictures.shadows[scene, view]
+    rows = {
+        "picture": image,
+        "visible objects": segment_overlay(image, segment, len(shapes)),
+        "complete shapes": outline_overlay(image, shapes),
+        "shadow of each object": shadow_overlay(shadows, segment),
+        "near (light) to far": depth_overlay(pictures.depth_order[scene, view], segment),
+    }
     if not pictures.shadows.any():
-        captions.remove("shadow of each object")
-    grid = [cells(scene, view) for scene, view in columns]
-    height, width = (size * zoom for size in pictures.image.shape[2:4])
-    sheet = Image.new(
-        "RGB", (len(columns) * (width + GAP) + GAP, len(captions) * (height + GAP + CAPTION) + GAP), "white"
-    )
+        del rows["shadow of each object"]
+    return rows
+
+
+def contact_sheet(pictures: Pictures, zoom: int) -> Image.Image:
+    """Columns: the views of every scene, scene by scene; rows: the picture and its truth."""
+    scenes, views, pixel_rows, pixel_columns, _ = pictures.image.shape
+    height, width = pixel_rows * zoom, pixel_columns * zoom
+    captions = list(truth_rows(pictures, 0, 0))
+    across = scenes * (views * (width + GAP) + SCENE_GAP) - SCENE_GAP + GAP
+    sheet = Image.new("RGB", (across, len(captions) * (height + GAP + CAPTION) + GAP), "white")
     draw = ImageDraw.Draw(sheet)
-    for row, caption in enumerate(captions):
-        top = GAP + row * (height + GAP + CAPTION)
-        draw.text((GAP, top), caption, fill="black")
-        for column, cell in enumerate(grid):
-            picture = Image.fromarray(cell[row]).resize((width, height), Image.Resampling.NEAREST)
-            sheet.paste(picture, (GAP + column * (width + GAP), top + CAPTION))
+    for scene in range(scenes):
+        left = GAP + scene * (views * (width + GAP) + SCENE_GAP)
+        for row, caption in enumerate(captions):
+            label = f"scene {scene + 1}: {caption}" if views > 1 else caption if scene == 0 else ""
+            draw.text((left, GAP + row * (height + GAP + CAPTION)), label, fill="black")
+        for view in range(views):
+            for row, cell in enumerate(truth_rows(pictures, scene, view).values()):
+                picture = Image.fromarray(cell).resize((width, height), Image.Resampling.NEAREST)
+                place = (left + view * (width + GAP), GAP + row * (height + GAP + CAPTION) + CAPTION)
+                sheet.paste(picture, place)
     return sheet

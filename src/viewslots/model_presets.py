@@ -44,6 +44,7 @@ def second_stage(pretrained: str) -> ModelPreset:
 
 
 SINGLE_SCHEDULE = Schedule(steps=500_000, kl_ramp_steps=400_000, background_kl_factor=1.0, compactness_start=0.0)
+CLEVR_SCHEDULE = replace(SINGLE_SCHEDULE, kl_ramp_steps=100_000)
 SINGLE_OPTIMISATION = Optimisation(batch_size=64, decay_steps=100_000, single_view_steps=0)
 
 DSPRITES = OclocConfig(
@@ -146,7 +147,7 @@ MODEL_PRESETS: dict[str, ModelPreset] = {
     "clevr-m4": second_stage("clevr-m2"),
     "dsprites": ModelPreset(DSPRITES, SINGLE_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=9),
     "abstract": ModelPreset(ABSTRACT, SINGLE_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=7),
-    "clevr": ModelPreset(CLEVR, SINGLE_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=11),
+    "clevr": ModelPreset(CLEVR, CLEVR_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=11),
     "compact": ModelPreset(COMPACT, Schedule(), Optimisation()),
     "tiny": ModelPreset(TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=2, test_slots=3),
 }

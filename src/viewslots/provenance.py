@@ -32,18 +32,16 @@ def commit() -> str | None:
 
     Elsewhere (an installed package, a copy without its history) the variable VIEWSLOTS_COMMIT may tell it.
     """
-    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        here = Path(__file__).parent
+        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # not merely inside somebody's repository
+        return git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("VIEWSLOTS_COMMIT")
-    return done.stdout.strip()
 
 
 def cpu_name() -> str:

@@ -73,7 +73,7 @@ def test_descriptions_draw_the_same_scenes_again(made: Path) -> None:
 def test_whatever_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     draw = data.draw
     sizes = {axis: draw(st.integers(1, 4), axis) for axis in "SMKHW"}
-    plan = Plan("test", None, None, None, None, None, sizes["M"], sizes["H"], sizes["W"],
+    plan = Plan("test", None, None, None, None, None, None, sizes["M"], sizes["H"], sizes["W"],
                 {"a-split_1": SplitPlan(sizes["S"], sizes["K"])}, tuple(KEYS))  # fmt: skip
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     arrays = {}

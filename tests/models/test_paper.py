@@ -320,7 +320,7 @@ def test_viewpoint_round_equals_the_joint_one(model: Ocloc) -> None:
     batch, noise = case(model)
     inference = model.inference
     keys, values = inference.encode(batch.image)
-    y_view, y_attr = inference.start(noise.y_view, noise.y_attr)
+    y_view, y_attr = inference.start_view(noise.y_view), inference.start_attr(noise.y_attr)
     single = Ocloc(replace(SMALL, rounds=1)).double()
     single.load_state_dict(model.state_dict())
     for _ in range(SMALL.rounds):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.ndimage import binary_dilation
+from scipy.ndimage import binary_dilation, binary_erosion
 from slow_tracer import Array, blackman_harris, enter, pixel_rays, some_body
 
 from viewslots.scenes import render
@@ -166,6 +166,23 @@ def test_shapes_and_segment_are_those_of_a_slow_tracer(
     assert set(np.unique(pictures.segment)) == {0, 2, 3, 255}
     assert visible[1].max() < 0.5
     assert pictures.shapes[0, 0, 1].max() == 255
+
+
+def test_ground_hides_what_lies_beneath_it() -> None:
+    """A sphere sunk to its middle is seen above the ground alone; a buried one keeps its shape and is not seen."""
+    sunk = replace(some_body("sphere"), location=(0.0, 0.0, 0.0))
+    buried = replace(some_body("cube"), location=(1.5, 1.5, -1.2))
+    window = replace(SMALL, down=52)
+    pictures, _ = render_views([Scene((sunk, buried), (BASE,), picture=window)], 2)
+    x, y = np.meshgrid(np.arange(window.width) + 0.5, np.arange(window.height) + 0.5)
+    direction = pixel_rays(BASE, window, x, y)
+    seen = enter(sunk, np.array(BASE), direction)[0] < -BASE[2] / direction[..., 2]
+    # Pixel centres against filtered edges: all but the rim.
+    rim = binary_dilation(seen) & ~binary_erosion(seen)
+    np.testing.assert_array_equal((pictures.segment[0, 0] == 0)[~rim], seen[~rim])
+    assert (pictures.shapes[0, 0, 0] >= 128).sum() > 1.2 * seen.sum()
+    assert (pictures.segment != 1).all()
+    assert pictures.shapes[0, 0, 1].max() > 128
 
 
 # --- Truth against itself ---------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class SceneDataset:
         return SceneTruth(**tensors, num_objects=counts, view_mask=mask)  # type: ignore[arg-type]
 
     def _table(self, scenes: Sequence[int], views: ViewChoice | None) -> Int[np.ndarray, "B M"]:
-        if scenes and not 0 <= min(scenes) <= max(scenes) < len(self):
+        if len(scenes) and not 0 <= min(scenes) <= max(scenes) < len(self):
             raise IndexError(f"scenes {min(scenes)}..{max(scenes)} of {len(self)}")
         return view_table(views or self.views, scenes, self.split.size.views)
 

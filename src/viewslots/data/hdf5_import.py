@@ -24,20 +24,20 @@ def import_hdf5(source: Path, out: Path, progress: Progress | None = None) -> Pa
         with plain_errors("reading", source):
             plan = _plan(groups, source)
         with StoreWriter(out, plan) as writer:
-            try:
-                _copy(groups, writer, source, progress)
-                return writer.finish()
-            except Exception:
-                writer.discard()  # this file will never become a data set
-                raise
+            _copy(groups, writer, source, progress)
+            return writer.finish()
 
 
 def _copy(groups: Mapping[str, GroupReader], writer: StoreWriter, source: Path, progress: Progress | None) -> None:
     total = sum(group.size.scenes for group in groups.values())
     for split, group in groups.items():
         while (low := writer.done(split)) < group.size.scenes:
-            with reading(source):
-                block = group.read(low, min(low + group.block, group.size.scenes))
+            try:
+                with reading(source):
+                    block = group.read(low, min(low + group.block, group.size.scenes))
+            except Exception:
+                writer.discard()  # this file will never become a data set
+                raise
             writer.append(split, block)
             if progress is not None:
                 progress(sum(map(writer.done, groups)), total)
@@ -79,6 +79,7 @@ def _plan(groups: Mapping[str, GroupReader], source: Path) -> Plan:
         quality=None,
         device=None,
         source=Source(name, source.stat().st_size, sha256(source)),
+        art=None,
         views=first.views,
         height=first.height,
         width=first.width,

@@ -1,5 +1,6 @@
 """Making a data set: scenes drawn, rendered and written batch by batch; memory grows with the batch alone."""
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,8 +11,8 @@ from jaxtyping import UInt8
 
 from viewslots import __version__
 from viewslots.data.contract import KEYS
-from viewslots.data.disk import open_regular
-from viewslots.data.meta import DESCRIPTIONS, Plan, SplitPlan
+from viewslots.data.disk import open_regular, sha256
+from viewslots.data.meta import DESCRIPTIONS, Plan, Source, SplitPlan
 from viewslots.data.npy import HEADER_BYTES
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
@@ -34,13 +35,14 @@ def make_dataset(
     quality: str = "fast",
     device: str = "cpu",
     batch: int = 16,
+    art: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Render `counts` scenes a split into the folder `out`; after an interruption the same call finishes it.
 
-    Splits with 0 scenes are left out.
+    Splits with 0 scenes are left out. `art` is where the world's pictures come from, if not from us; it goes on record.
     """
-    plan = _plan(world, counts, preset, seed, quality, device)
+    plan = _plan(world, counts, preset, seed, quality, device, art)
     if batch < 1:
         raise UserError(f"batch is {batch}, but must be at least 1 scene")
     total = sum(split.scenes for split in plan.splits.values())
@@ -59,7 +61,20 @@ def _done(writer: StoreWriter) -> int:
     return sum(writer.done(split) for split in writer.plan.splits)
 
 
-def _plan(world: World, counts: Mapping[str, int], preset: str, seed: int, quality: str, device: str) -> Plan:
+def art_record(path: Path) -> Source:
+    """Name, size and checksum of a file; of a folder, those of its pictures together."""
+    if path.is_file():
+        return Source(path.name, path.stat().st_size, sha256(path))
+    files = sorted(file for file in path.iterdir() if file.suffix in (".png", ".json"))
+    listing = "".join(f"{file.name} {sha256(file)}\n" for file in files)
+    return Source(path.name, sum(file.stat().st_size for file in files), hashlib.sha256(listing.encode()).hexdigest())
+
+
+def _plan(
+    world: World, counts: Mapping[str, int], preset: str, seed: int, quality: str, device: str, art: Path | None
+) -> Plan:
+    if not -(2**63) <= seed < 2**63:
+        raise UserError("seed: expected a 64-bit integer")
     for split, count in counts.items():
         if count < 0:
             raise UserError(f"split {split}: {count} scenes asked for, but the number must not be negative")
@@ -74,6 +89,7 @@ def _plan(world: World, counts: Mapping[str, int], preset: str, seed: int, quali
         # Pixels agree across devices of one kind only: a set begun on the CPU is not finished on a GPU.
         device=device.split(":")[0],
         source=None,
+        art=None if art is None else art_record(art),
         views=world.views,
         height=world.height,
         width=world.width,

@@ -29,7 +29,7 @@ MAX_BYTES = 2**53
 
 @dataclass(frozen=True)
 class Source:
-    """The foreign file a data set was imported from."""
+    """A foreign file (or folder of art) that a data set was made from."""
 
     name: str
     bytes: int
@@ -58,6 +58,7 @@ class Plan:
     quality: str | None
     device: str | None
     source: Source | None
+    art: Source | None
     views: int
     height: int
     width: int
@@ -87,6 +88,7 @@ class Plan:
             "quality": self.quality,
             "device": self.device,
             "source": None if self.source is None else vars(self.source),
+            "art": None if self.art is None else vars(self.art),
             "views": self.views,
             "height": self.height,
             "width": self.width,
@@ -131,6 +133,7 @@ def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
         quality=fields.text("quality", optional=True),
         device=fields.text("device", optional=True),
         source=None if source is None else _source(fields.mapping("source"), path),
+        art=None if fields.raw.get("art") is None else _source(fields.mapping("art"), path),
         views=fields.whole("views", 1, MAX_VIEWS),
         height=fields.whole("height", 1, MAX_SIDE),
         width=fields.whole("width", 1, MAX_SIDE),

@@ -10,10 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewslots.data.disk import plain_errors
+from viewslots.errors import UserError
 
 
 def save_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Path:
     """Write to a neighbouring temporary file and rename, so that an interruption leaves no half file."""
+    if path.suffix != ".npz":
+        raise UserError(f"{path}: arrays are written as .npz; give a name that ends so")
+    if not path.parent.is_dir():
+        raise UserError(f"{path.parent}: no such folder; create it first")
     with plain_errors("writing", path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
         try:

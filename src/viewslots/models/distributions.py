@@ -48,26 +48,28 @@ def normal_kl(mu: Float[Tensor, "*shape D"], log_sigma: Float[Tensor, "*shape D"
 
 @full_precision
 def beta_kl(tau: Float[Tensor, "*shape 2"], concentration: float) -> Float[Tensor, "*shape"]:
-    """KL(Beta(tau_1, tau_2) || Beta(concentration, 1)), the summand of L_rho with concentration = alpha / K."""
-    tau_1, tau_2 = tau.unbind(-1)
+    """KL(Beta(tau_1, tau_2) || Beta(concentration, 1)), the summand of L_rho with concentration = alpha / K.
+
+    In float64, since for large tau the terms are thousands of times their sum; there are only K of them a scene.
+    """
+    tau_1, tau_2 = tau.double().unbind(-1)
     total = tau_1 + tau_2
     normalisers = total.lgamma() - tau_1.lgamma() - tau_2.lgamma() - math.log(concentration)
-    # The paper's three digamma terms, grouped so that large tau do not cancel against each other.
-    return (
-        normalisers
-        + (tau_1 - concentration) * (tau_1.digamma() - total.digamma())
-        + (tau_2 - 1) * (tau_2.digamma() - total.digamma())
-    )
+    # The paper's three digamma terms, in two groups.
+    first = (tau_1 - concentration) * (tau_1.digamma() - total.digamma())
+    second = (tau_2 - 1) * (tau_2.digamma() - total.digamma())
+    return (normalisers + first + second).to(tau.dtype)
 
 
 @full_precision
 def presence_kl(logit_kappa: Float[Tensor, "*shape"], tau: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape"]:
-    """E over rho ~ Beta(tau) of KL(Ber(kappa) || Ber(rho)), the summand of L_prs."""
-    tau_1, tau_2 = tau.unbind(-1)
-    kappa, log_kappa, log_rest = logit_kappa.sigmoid(), F.logsigmoid(logit_kappa), F.logsigmoid(-logit_kappa)
-    rest = (-logit_kappa).sigmoid()
+    """E over rho ~ Beta(tau) of KL(Ber(kappa) || Ber(rho)), the summand of L_prs; in float64 as `beta_kl`."""
+    tau_1, tau_2 = tau.double().unbind(-1)
+    logit = logit_kappa.double()
     total = (tau_1 + tau_2).digamma()
-    return kappa * (log_kappa - tau_1.digamma() + total) + rest * (log_rest - tau_2.digamma() + total)
+    present = logit.sigmoid() * (F.logsigmoid(logit) - tau_1.digamma() + total)
+    absent = (-logit).sigmoid() * (F.logsigmoid(-logit) - tau_2.digamma() + total)
+    return (present + absent).to(logit_kappa.dtype)
 
 
 @full_precision

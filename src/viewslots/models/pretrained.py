@@ -89,9 +89,11 @@ def read_settings(path: Path) -> tuple[str, dict[str, Any]]:
     """Method and model config of a config.json, of this format version or an older one."""
     try:
         settings = json.loads(path.read_text())
-        version, method, values = int(settings["format_version"]), str(settings["method"]), dict(settings["config"])
+        version, method, values = settings["format_version"], str(settings["method"]), dict(settings["config"])
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not the configuration of a viewslots model ({error!r})") from error
+    if type(version) is not int or version < 1:
+        raise UserError(f"{path} is not the configuration of a viewslots model (format version {version!r})")
     if version > FORMAT_VERSION:
         raise UserError(f"{path} has format version {version}, newer than {FORMAT_VERSION}: please update viewslots")
     return method, values

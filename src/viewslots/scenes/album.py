@@ -19,6 +19,7 @@ SKYLINE = 0.47
 """Sky objects end above this share of the height."""
 SMALLEST = 0.75
 """Least size: far away on the ground, or by chance in the sky. The largest is 1."""
+MAX_LISTING = 2**20
 MAX_ART = 2048
 """Pixels a side of art from a folder."""
 
@@ -118,6 +119,8 @@ def read_album(folder: Path) -> Album:
 
 def _read_kinds(listing: Path) -> tuple[Kind, ...]:
     try:
+        if not listing.is_file() or listing.stat().st_size > MAX_LISTING:
+            raise ValueError("not a small file")
         data = json.loads(listing.read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{listing}: not readable as JSON ({error})") from error

@@ -14,14 +14,11 @@ from viewslots.scenes.sample import (
     sample_single_view,
 )
 from viewslots.scenes.spec import Scene
+from viewslots.scenes.world import split_range
 from viewslots.types import Pictures
 
-FEW, MANY = (3, 6), (7, 10)
-
-
-def objects_in(split: str) -> tuple[int, int]:
-    """Range of the number of objects: more of them in test2."""
-    return MANY if split.startswith("test2") else FEW
+COUNTS = {**dict.fromkeys(("train", "valid", "test1", "live"), (3, 6)), "test2": (7, 10)}
+"""Range of the number of objects."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,12 @@ class ClevrMultiWorld:
     width: int = WINDOW_64.width
 
     def slots(self, split: str) -> int:
-        return objects_in(split)[1]
+        return split_range(COUNTS, split)[1]
 
     def sample(self, seed: int, split: str, index: int) -> Scene:
-        return sample_multi_view(self.name, self.ranges, self.shared, objects_in(split), self.views, seed, split, index)
+        return sample_multi_view(
+            self.name, self.ranges, self.shared, split_range(COUNTS, split), self.views, seed, split, index
+        )
 
     def render(self, scenes: Sequence[Scene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
         return render_views(scenes, slots, device, quality)[0]
@@ -54,10 +53,10 @@ class ClevrWorld:
     width: int = WINDOW_128.width
 
     def slots(self, split: str) -> int:
-        return objects_in(split)[1]
+        return split_range(COUNTS, split)[1]
 
     def sample(self, seed: int, split: str, index: int) -> Scene:
-        return sample_single_view(objects_in(split), seed, split, index, visible_pixels)
+        return sample_single_view(split_range(COUNTS, split), seed, split, index, visible_pixels)
 
     def render(self, scenes: Sequence[Scene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
         return render_views(scenes, slots, device, quality)[0]

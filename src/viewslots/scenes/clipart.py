@@ -13,7 +13,8 @@ from viewslots.errors import UserError
 from viewslots.scenes.album import HORIZON, SIZE, SMALLEST, Art, drawn_album, read_album
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.fields import read_fields, read_list, read_number
-from viewslots.scenes.layers import Layer, Painting, paint_all, place, split_range
+from viewslots.scenes.layers import Layer, Painting, paint_all, place
+from viewslots.scenes.world import split_range
 from viewslots.types import COVERED, Pictures
 
 COUNTS = {**dict.fromkeys(("train", "valid", "test1", "live"), (2, 4)), "test2": (5, 6)}

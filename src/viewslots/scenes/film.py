@@ -12,7 +12,7 @@ FILTER_WIDTH = 3
 PAD = 1
 """Pixels beyond each border of the picture that the filter reaches."""
 _STEP = 2.0**-20
-"""Filter weights are multiples of this: sums of masks are exact in float32 whatever their order."""
+"""Filter weights are multiples of this: sums of masks are exact whatever their order."""
 
 
 def blackman_harris(x: float) -> float:
@@ -63,13 +63,13 @@ def filter_weights(positions: SubPixels) -> Tensor:
 
 
 def develop(samples: Tensor, positions: SubPixels) -> Tensor:
-    """Filter samples [..., n, H+2, W+2] at sub-pixel `positions` to pixels [..., H, W], in the dtype of `samples`.
+    """Filter samples [..., n, H+2, W+2] at sub-pixel `positions` to pixels [..., H, W].
 
-    Masks may come as float32 (their sums are exact); colours come as float64, so that rounding never shows in 8 bits.
+    In float64, so that rounding never shows in 8 bits, whatever matrix products a training loop has made faster.
     """
     *_, height, width = samples.shape
-    weights = filter_weights(positions).to(samples)
-    spread = (weights @ samples.flatten(-2)).reshape(*samples.shape[:-3], len(weights), height, width)
+    weights = filter_weights(positions).to(samples.device)
+    spread = (weights @ samples.to(torch.float64).flatten(-2)).reshape(*samples.shape[:-3], len(weights), height, width)
     parts = [
         spread[..., 3 * row + column, row : row + height - 2, column : column + width - 2]
         for row in range(FILTER_WIDTH)

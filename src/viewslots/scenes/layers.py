@@ -1,6 +1,6 @@
 """Flat layers: placed so that each stays visible, and painted in order into Pictures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -131,11 +131,3 @@ def paint_all(paintings: Sequence[Painting], slots: int, height: int, width: int
         camera=np.zeros((scenes, 1, 3), np.float32),
         num_objects=np.array([len(painting.layers) for painting in paintings], np.uint8),
     )
-
-
-def split_range(counts: Mapping[str, tuple[int, int]], split: str) -> tuple[int, int]:
-    """Least and largest number of objects in a scene of `split`; the large test splits follow the small ones."""
-    small = split.removesuffix("-large")
-    if small not in counts:
-        raise UserError(f"split {split!r:.40} is none of {', '.join(counts)}")
-    return counts[small]

@@ -75,10 +75,11 @@ class Stage:
 
 
 def look_at_origin(position: Vec) -> tuple[Vec, Vec, Vec]:
-    """Right, up and backward axes of something that looks at the origin."""
+    """Right, up and backward axes of something that looks at the origin; straight above it, right is x."""
     back = position.unit()
     zero = torch.zeros_like(back.x)
-    right = Vec(-back.y, back.x, zero).unit()
+    above = (back.x == 0) & (back.y == 0)
+    right = Vec(torch.where(above, 1.0, -back.y), back.x, zero).unit()
     return right, back.cross(right), back
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from viewslots.errors import UserError
 from viewslots.scenes import film
 from viewslots.scenes.film import SubPixels
 from viewslots.scenes.geometry import Vec, intersect
@@ -123,16 +124,16 @@ def expose(stage: Stage, cameras: Cameras, keys: Tensor, picture: Picture, quali
     covered = (entry < torch.inf).movedim(-1, 1)
     frontmost = (torch.arange(slots, device=stage.device)[:, None, None] == front[:, None]) & seen[:, None]
 
-    def on_film(values: Tensor, dtype: torch.dtype, positions: SubPixels) -> Tensor:
-        return film.develop(values.to(dtype).reshape(*values.shape[:-1], *padded), positions)
+    def on_film(values: Tensor, positions: SubPixels) -> Tensor:
+        return film.develop(values.reshape(*values.shape[:-1], *padded), positions).to(torch.float32)
 
-    masks = on_film(torch.cat([covered, frontmost], 1), torch.float32, fine)
-    linear = on_film(torch.stack([color.x, color.y, color.z], 1), torch.float64, fine)
+    masks = on_film(torch.cat([covered, frontmost], 1), fine)
+    linear = on_film(torch.stack([color.x, color.y, color.z], 1), fine)
     return Film(
-        linear=linear.to(torch.float32).movedim(1, -1),
+        linear=linear.movedim(1, -1),
         shapes=masks[:, :slots],
         visible=masks[:, slots:],
-        shadows=on_film(shadows.movedim(-1, 1), torch.float64, coarse),
+        shadows=on_film(shadows.movedim(-1, 1), coarse),
     )
 
 
@@ -148,6 +149,7 @@ def light_ground(
     key = film.mix(pixel, 1)
     rank = torch.arange(len(positions), device=stage.device, dtype=torch.float32)[:, None]
     strength, blocked = ground_light(stage, view, position, normal, key, rank)
+    strength = strength * (distance < torch.inf)  # beyond the ground all is black
     color = ground_radiance(strength, blocked)
     index = (bare & (distance < torch.inf)).nonzero(as_tuple=True)
     row, sample, place = index
@@ -173,35 +175,49 @@ def segment_of(visible: Tensor) -> Tensor:
     return torch.where(covered & (best > 0), index, BACKGROUND).to(torch.uint8)
 
 
-RAYS_AT_ONCE = {"cpu": 2_000_000, "cuda": 400_000_000}
-"""Ray-body pairs held at once (on a CPU, by each core): what bounds memory, and what still fits the caches."""
+PAIRS_ON_CPU = 2_000_000
+"""Ray-body pairs that a core holds at once: what still fits the caches."""
+PAIRS_ON_GPU = 400_000_000
+BYTES_PER_PAIR = 64
+"""Measured on a GPU: 12 GB at 250 million pairs, and some to spare."""
+
+
+def pairs_at_once(device: torch.device) -> int:
+    """What bounds the memory of a call."""
+    if device.type != "cuda":
+        return PAIRS_ON_CPU
+    free, _ = torch.cuda.mem_get_info(device)
+    reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(PAIRS_ON_GPU, max(PAIRS_ON_CPU, (free + reusable) // (2 * BYTES_PER_PAIR)))
 
 
 def render_views(
     scenes: Sequence[Scene], slots: int, device: torch.device | str = "cpu", quality: str = "fast"
 ) -> tuple[Pictures, np.ndarray]:
-    """Pictures of scenes that share a film format and number of views, and their linear radiance [S, M, H, W, 3]."""
-    picture, views = scenes[0].picture, len(scenes[0].cameras)
-    stage = Stage.of(list(scenes), slots, device)
+    """Pictures of scenes that share film format, backdrop and number of views, and linear radiance [S, M, H, W, 3]."""
+    picture, views = common_format(scenes, slots)
+    stage = Stage.of(list(scenes), max(slots, 1), device)
     row = torch.arange(len(scenes), device=device).repeat_interleave(views)
     cameras = Cameras.of([camera for scene in scenes for camera in scene.cameras], device)
     key = torch.tensor([scene.key for scene in scenes], device=device)[row]
     key = film.mix(key, torch.arange(views, device=device).repeat(len(scenes)))
-    out = expose_in_parts(stage[row], cameras, key, picture, QUALITIES[quality])
+    # A training loop around us may have chosen lower precision for its own products.
+    with torch.no_grad(), torch.autocast(stage.device.type, enabled=False):
+        out = expose_in_parts(stage[row], cameras, key, picture, QUALITIES[quality])
 
     def stored(values: Tensor) -> np.ndarray:
         return values.reshape(len(scenes), views, *values.shape[1:]).cpu().numpy()
 
-    shapes = film.to_alpha8(out.shapes)
+    shapes = film.to_alpha8(out.shapes[:, :slots])
     used = torch.tensor([[k < len(scene.objects) for k in range(slots)] for scene in scenes], device=device)[row]
-    path = stage.bodies.center[row] - cameras.position[:, None]
+    path = stage.bodies.center[row][:, :slots] - cameras.position[:, None]
     near = torch.where(used, -torch.sqrt(path.dot(path)), -torch.inf)
     pictures = Pictures(
         image=stored(film.to_srgb8(out.linear)),
         segment=stored(segment_of(out.visible)),
         overlap=stored((shapes >= COVERED).sum(1).to(torch.uint8)),
         shapes=stored(shapes),
-        shadows=stored(film.to_alpha8(out.shadows)),
+        shadows=stored(film.to_alpha8(out.shadows[:, :slots])),
         depth_order=stored(near),
         camera=np.array([scene.cameras for scene in scenes], np.float32),
         num_objects=np.array([len(scene.objects) for scene in scenes], np.uint8),
@@ -209,10 +225,21 @@ def render_views(
     return pictures, stored(out.linear)
 
 
+def common_format(scenes: Sequence[Scene], slots: int) -> tuple[Picture, int]:
+    """Film format and number of views that all scenes share."""
+    first = scenes[0]
+    for scene in scenes:
+        if (scene.picture, scene.backdrop, len(scene.cameras)) != (first.picture, first.backdrop, len(first.cameras)):
+            raise UserError("scenes rendered together must share picture, backdrop and number of views")
+        if len(scene.objects) > slots:
+            raise UserError(f"a scene has {len(scene.objects)} objects, more than the {slots} slots asked for")
+    return first.picture, len(first.cameras)
+
+
 def expose_in_parts(stage: Stage, cameras: Cameras, keys: Tensor, picture: Picture, quality: Quality) -> Film:
     """`expose` in bands of rows and groups of views: memory stays bounded, pixels do not depend on the parts."""
     pairs_per_row = picture.width * quality.samples * max(stage.bodies.radius.shape[1], 1)
-    rows_at_once = max(1, RAYS_AT_ONCE[stage.device.type] // pairs_per_row)
+    rows_at_once = max(1, pairs_at_once(stage.device) // pairs_per_row)
     band = min(picture.height, rows_at_once)
     group = max(1, rows_at_once // picture.height)
     bands = [replace(picture, up=up, down=min(up + band, picture.down)) for up in range(picture.up, picture.down, band)]
@@ -237,8 +264,11 @@ def on_all_cores(work: Callable[[T], R], parts: Sequence[T], device: torch.devic
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1 or len(parts) == 1:
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(1)) as pool:
-        return list(pool.map(work, parts))
+    try:
+        with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(1)) as pool:
+            return list(pool.map(work, parts))
+    finally:
+        torch.set_num_threads(threads)  # threads that start later inherit the last word on it
 
 
 def visible_pixels(scene: Scene) -> list[int]:

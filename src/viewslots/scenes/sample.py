@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from viewslots.scenes.draws import Draws, noise_key
-from viewslots.scenes.spec import Lights, Picture, Scene, SceneObject, Vec3
+from viewslots.scenes.spec import LENS, Lights, Picture, Scene, SceneObject, Vec3
 
 SHAPES = ("cube", "sphere", "cylinder")
 MATERIALS = ("rubber", "metal")
@@ -54,7 +54,7 @@ NARROW_VIEWS = ViewRange((0.0, 0.5), (0.3, 0.5), (10.75, 11.75))
 WIDE_VIEWS = ViewRange((0.0, 1.0), (0.3, 0.6), (10.5, 12.0))
 
 WINDOW_64 = Picture(108, 80, up=10, down=74, left=22, right=86)
-WINDOW_128 = Picture(214, 160, up=19, down=147, left=43, right=171)
+WINDOW_128 = Picture(214, 160, up=19, down=147, left=43, right=171, focal=LENS * 214)
 
 
 def rounded(*vector: float) -> Vec3:

@@ -20,7 +20,13 @@ Backdrop = Literal["plane", "sweep"]
 
 MAX_OBJECTS = 64
 MAX_VIEWS = 1024
-MAX_PIXELS = 2048
+MAX_PIXELS = 1024
+"""Of a side."""
+MAX_TRUTH = 2**29
+"""Views x pixels x objects of one scene: half a gigabyte of complete shapes."""
+MAX_FILE = 2**22
+LENS = 35 / 32
+"""Focal length over width: 35 mm before a 32 mm sensor."""
 LIMIT = 1e6
 """Largest coordinate or angle."""
 
@@ -58,6 +64,8 @@ class Picture:
     down: int = 74
     left: int = 22
     right: int = 86
+    focal: float = LENS * 108
+    """In pixels."""
 
     @property
     def height(self) -> int:
@@ -66,11 +74,6 @@ class Picture:
     @property
     def width(self) -> int:
         return self.right - self.left
-
-    @property
-    def focal(self) -> float:
-        """A 35 mm lens before a 32 mm sensor, fitted to the width."""
-        return 35 / 32 * self.full_width
 
 
 @dataclass(frozen=True)
@@ -108,21 +111,29 @@ class Scene:
             "views": [{"location": list(camera)} for camera in self.cameras],
             "image_full": [self.picture.full_width, self.picture.full_height],
             "crop": {side: getattr(self.picture, side) for side in ("up", "down", "left", "right")},
+            "focal_px": self.picture.focal,
             "backdrop": self.backdrop,
             "key": self.key,
         }
 
     @classmethod
     def from_dict(cls, data: Any) -> "Scene":
-        """Read our own layout or that of the reference files (`view` for a single camera, `focal_px` ignored)."""
+        """Read our own layout or that of the reference files (`view` for a single camera)."""
+        if isinstance(data, Mapping) and ("sprites" in data or "pieces" in data):
+            raise UserError("a flat scene (dsprites or abstract); only CLEVR scenes are rendered from a description")
         (objects,) = read_fields(data, ("objects",), "scene")
+        if "view" not in data:
+            read_fields(data, ("views",), "scene")
         views = [data["view"]] if "view" in data else read_list(data.get("views"), 1, MAX_VIEWS, "views")
         objects = read_list(objects, 0, MAX_OBJECTS, "objects")
+        picture = _picture(data)
+        if len(views) * picture.height * picture.width * len(objects) > MAX_TRUTH:
+            raise UserError("scene: too many views, pixels and objects to render at once; split the views")
         return cls(
             objects=tuple(_object(item, f"objects[{k}]") for k, item in enumerate(objects)),
             cameras=tuple(_camera(view, f"views[{m}]") for m, view in enumerate(views)),
             lights=_lights(data.get("lights_area", {})),
-            picture=_picture(data),
+            picture=picture,
             backdrop=read_choice(data.get("backdrop", "plane"), Backdrop, "backdrop"),
             key=read_integer(data.get("key", 0), 0, 2**32 - 1, "key"),
         )
@@ -130,6 +141,8 @@ class Scene:
     @classmethod
     def load(cls, path: Path) -> "Scene":
         try:
+            if not path.is_file() or path.stat().st_size > MAX_FILE:
+                raise UserError(f"{path}: no scene file; give the path of a scene JSON")
             data = json.loads(path.read_text())
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror}); give the path of a scene JSON") from error
@@ -191,7 +204,8 @@ def _picture(data: Mapping[str, Any]) -> Picture:
     )
     if up >= down or left >= right:
         raise UserError(f"crop: empty window, rows {up}..{down}, columns {left}..{right}")
-    return Picture(width, height, up, down, left, right)
+    focal = read_number(data.get("focal_px", LENS * width), 1e-3, LIMIT, "focal_px")
+    return Picture(width, height, up, down, left, right, focal)
 
 
 def _vec(value: Any, where: str, low: float = -LIMIT, high: float = LIMIT) -> Vec3:

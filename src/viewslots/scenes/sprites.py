@@ -13,7 +13,8 @@ from jaxtyping import Bool, UInt8
 from viewslots.errors import UserError
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.fields import read_fields, read_list, read_number
-from viewslots.scenes.layers import Layer, Painting, paint_all, place, split_range
+from viewslots.scenes.layers import Layer, Painting, paint_all, place
+from viewslots.scenes.world import split_range
 from viewslots.types import Pictures
 
 SIZE = 64

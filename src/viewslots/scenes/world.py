@@ -1,8 +1,9 @@
 """What every family of scenes answers: descriptions drawn from a key, and their pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from viewslots.errors import UserError
 from viewslots.types import Pictures
 
 
@@ -29,3 +30,11 @@ class World(Protocol):
     def render(self, scenes: Sequence[Any], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
         """Pictures and truth, padded to `slots` objects."""
         ...
+
+
+def split_range(counts: Mapping[str, tuple[int, int]], split: str) -> tuple[int, int]:
+    """Least and largest number of objects in a scene of `split`; the large test splits follow the small ones."""
+    small = split.removesuffix("-large") if split.startswith("test") else split
+    if small not in counts:
+        raise UserError(f"split {split!r:.40} is none of {', '.join(counts)}")
+    return counts[small]

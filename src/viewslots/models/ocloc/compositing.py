@@ -25,7 +25,7 @@ def perceived_shapes(
     """
     cover = F.logsigmoid(logit_shp) + F.logsigmoid(logit_prs)[:, None, :, None, None]
     # A plain product over K, since the gradient of torch.prod asks on the host whether there are zeros.
-    background = functools.reduce(torch.mul, (1 - cover.exp()).unbind(2))
+    background = functools.reduce(torch.mul, (-torch.expm1(cover)).unbind(2))
     takes_part = ~cover.isneginf()
     score = torch.where(takes_part, cover, 0.0) + (order / softness)[:, :, :, None, None]
     covered = takes_part.any(2, keepdim=True)
@@ -59,6 +59,6 @@ def compactness_noise(
     y = torch.linspace(-1, 1, H, device=noise.device)[:, None]
     x = torch.linspace(-1, 1, W, device=noise.device)
     centre_x, centre_y = centre[..., None, None].unbind(3)
-    distance = (x - centre_x).square() + (y - centre_y).square()
-    amplitude = scale * -torch.expm1(-rate * distance)
+    squared_distance = (x - centre_x).square() + (y - centre_y).square()
+    amplitude = scale * -torch.expm1(-rate * squared_distance)
     return amplitude[:, :, :, None] * noise

@@ -1,8 +1,8 @@
 """Sizes and hyperparameters of OCLOC as frozen values, and their JSON."""
 
-from collections.abc import Callable
+import math
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
 
@@ -10,6 +10,51 @@ DECODER_KINDS = ("dense", "broadcast", "compact")
 
 Stage = tuple[int, int, int]
 """One convolution of a decoder: (factor of upsampling, kernel size, channels)."""
+
+C = TypeVar("C")
+
+
+def fits(value: object, kind: Any) -> bool:
+    """Whether a value has the type of its annotation; whole numbers are sizes and counts, so at least 1."""
+    if kind is int:
+        return type(value) is int and value >= 1
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    if get_origin(kind) is tuple:
+        item, *rest = get_args(kind)
+        if not isinstance(value, tuple) or (rest[-1] is not Ellipsis and len(value) != len(rest) + 1):
+            return False
+        return all(fits(entry, item) for entry in value)
+    return isinstance(value, kind)
+
+
+def check_fields(config: object, may_be_zero: str = "", positive: tuple[str, ...] = ()) -> None:
+    """One clear error for a field of the wrong type or size: configs come from files too."""
+    for name, kind in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        zero = name == may_be_zero and value == 0
+        if not zero and (not fits(value, kind) or (name in positive and value <= 0)):
+            raise UserError(f"{type(config).__name__}.{name} cannot be {value!r}")
+
+
+def check_kernel(size: int) -> None:
+    if size % 2 == 0:
+        raise UserError(f"convolutions need a kernel of odd size, not {size}, to keep the size of a picture")
+
+
+def from_values(kind: type[C], values: object) -> C:
+    """A config from its JSON; a missing or an unknown field is an error, so that no setting is lost in silence."""
+    if not isinstance(values, dict):
+        raise UserError(f"{kind.__name__} must be a dictionary, not {values!r}")
+    known = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+    if odd := sorted(known ^ set(values)):
+        raise UserError(f"{kind.__name__}: missing or unknown fields {odd}")
+    return kind(**{name: frozen(value) for name, value in values.items()})
+
+
+def frozen(value: Any) -> Any:
+    """JSON's lists as the tuples they were."""
+    return tuple(frozen(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -26,6 +71,17 @@ class DecoderConfig:
     """Channels of the map (dense, compact); a broadcast map has those of the code."""
     final_scale: int = 1
     """Factor by which the last, linear layer enlarges (compact only)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, may_be_zero="grid_channels")
+        if self.kind not in DECODER_KINDS:
+            raise UserError(f"unknown decoder {self.kind!r}; known are {', '.join(DECODER_KINDS)}")
+        if self.kind != "broadcast" and self.grid_channels == 0:
+            raise UserError(f"a {self.kind} decoder needs grid_channels")
+        if self.kind != "compact" and self.final_scale != 1:
+            raise UserError(f"final_scale is for compact decoders, not for {self.kind}")
+        for _, kernel, _ in self.stages:
+            check_kernel(kernel)
 
     @property
     def size(self) -> int:
@@ -58,6 +114,13 @@ class NvilConfig:
     momentum: float = 0.8
     normalise: bool = True
     """Divide the centred signal by max(running standard deviation, 1)."""
+    correct_start: bool = True
+    """Divide the running statistics by the weight they have gathered so far, since they start at zero."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 <= self.momentum < 1:
+            raise UserError(f"NvilConfig.momentum must lie in [0, 1), not {self.momentum}")
 
 
 @dataclass(frozen=True)
@@ -75,6 +138,9 @@ class StartConfig:
     is a lottery, any slot may be lost to the background, and all of them learn to say the same."""
     query_gain: float = 1.0
     """Factor on the weights of g_qry; larger values start with slots that look at different places."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -123,9 +189,9 @@ class OclocConfig:
     start: StartConfig = field(default_factory=StartConfig)
 
     def __post_init__(self) -> None:
+        check_fields(self, positive=("alpha", "sigma_x", "temperature", "softness"))
+        check_kernel(self.feature_kernel)
         for name, decoder in (("object_decoder", self.object_decoder), ("background_decoder", self.background_decoder)):
-            if decoder.kind not in DECODER_KINDS:
-                raise UserError(f"unknown decoder {decoder.kind!r}; known are {', '.join(DECODER_KINDS)}")
             if decoder.size != self.image_size:
                 raise UserError(f"{name} makes pictures of side {decoder.size}, but image_size is {self.image_size}")
 
@@ -134,29 +200,8 @@ class OclocConfig:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "OclocConfig":
-        """Rebuild from `to_json`; a missing or an unknown field is an error, so that no setting is lost in silence."""
-        nested: dict[str, Callable[[Any], Any]] = {
-            "object_decoder": _decoder,
-            "background_decoder": _decoder,
-            "nvil": _nvil,
-            "start": _start,
-        }
-        known = {item.name for item in fields(cls)}
-        if odd := sorted(known ^ set(values)):
-            raise UserError(f"model config: missing or unknown fields {odd}")
-        return cls(**{name: nested[name](value) if name in nested else value for name, value in values.items()})
-
-
-def _decoder(values: dict[str, Any]) -> DecoderConfig:
-    stages: tuple[Stage, ...] = tuple(
-        (int(scale), int(kernel), int(width)) for scale, kernel, width in values["stages"]
-    )
-    return DecoderConfig(**{**values, "stages": stages, "hidden": tuple(values["hidden"])})
-
-
-def _nvil(values: dict[str, Any]) -> NvilConfig:
-    return NvilConfig(**{**values, "channels": tuple(values["channels"])})
-
-
-def _start(values: dict[str, Any]) -> StartConfig:
-    return StartConfig(**values)
+        """Rebuild from `to_json`."""
+        kinds: dict[str, type[Any]] = {"object_decoder": DecoderConfig, "background_decoder": DecoderConfig}
+        kinds |= {"nvil": NvilConfig, "start": StartConfig}
+        nested = {name: from_values(kind, values[name]) for name, kind in kinds.items() if name in values}
+        return from_values(cls, values | nested)

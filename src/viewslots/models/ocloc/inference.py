@@ -63,7 +63,7 @@ class Inference(nn.Module):
     ) -> None:
         super().__init__()
         self.slot_dims = [slot_view_dim, slot_attr_dim]
-        self.latent_dims, self.rounds = (background_dim, attr_dim, view_dim), rounds
+        self.attr_dim, self.rounds = attr_dim, rounds
         slot_dim, wide = slot_view_dim + slot_attr_dim, (hidden, hidden)
         self.mu_hat = nn.Parameter(torch.zeros(slot_dim))
         self.log_sigma_hat = nn.Parameter(torch.zeros(slot_dim))
@@ -86,7 +86,7 @@ class Inference(nn.Module):
     ) -> Posterior:
         """Algorithm 1. A given background index replaces the sample of line 16."""
         keys, values = self.encode(image)
-        y_view, y_attr = self.start(noise.y_view, noise.y_attr)
+        y_view, y_attr = self.start_view(noise.y_view), self.start_attr(noise.y_attr)
         for _ in range(self.rounds):
             y_view, y_attr = self.refine(keys, values, view_mask, y_view, y_attr)
         return self.posterior(y_view, y_attr, noise.background, background_index)
@@ -99,13 +99,15 @@ class Inference(nn.Module):
         features = self.g_feat(2 * image.flatten(0, 1) - 1)
         return self.g_key(features).unflatten(0, (B, M)), self.g_val(features).unflatten(0, (B, M))
 
-    def start(
-        self, noise_view: Float[Tensor, "B M *slots Dvw"], noise_attr: Float[Tensor, "B L Dat"]
-    ) -> tuple[Float[Tensor, "B M *slots Dvw"], Float[Tensor, "B L Dat"]]:
-        """Lines 3 and 4. Paper: its diag(sigma) is a misprint for standard deviations sigma."""
-        mu_view, mu_attr = torch.split(self.mu_hat, self.slot_dims)
-        sigma_view, sigma_attr = torch.split(self.log_sigma_hat.exp(), self.slot_dims)
-        return mu_view + sigma_view * noise_view, mu_attr + sigma_attr * noise_attr
+    def start_view(self, noise: Float[Tensor, "B M *slots Dvw"]) -> Float[Tensor, "B M *slots Dvw"]:
+        """Line 3. Paper: its diag(sigma) is a misprint for standard deviations sigma."""
+        size = self.slot_dims[0]
+        return self.mu_hat[:size] + self.log_sigma_hat[:size].exp() * noise
+
+    def start_attr(self, noise: Float[Tensor, "B L Dat"]) -> Float[Tensor, "B L Dat"]:
+        """Line 4, likewise."""
+        size = self.slot_dims[0]
+        return self.mu_hat[size:] + self.log_sigma_hat[size:].exp() * noise
 
     def refine(
         self,
@@ -137,7 +139,7 @@ class Inference(nn.Module):
 
     def merge_slots(self, v_view: Float[Tensor, "B M L Dvw"]) -> Float[Tensor, "B M *slots Dvw"]:
         """Line 11: the mean over all slots."""
-        return v_view.mean(2)
+        return widen(v_view).mean(2)
 
     def arrange_views(
         self, y_view: Float[Tensor, "B M *slots Dvw"], indices: Int[Tensor, "B L"]
@@ -160,7 +162,7 @@ class Inference(nn.Module):
         y_attr, y_view = take_slots(y_attr, indices), self.arrange_views(y_view, indices)
         mu_view, log_sigma_view = widen(self.g_view(y_view)).chunk(2, -1)
         mu_bck, log_sigma_bck = widen(self.g_bck(y_attr[:, 0])).chunk(2, -1)
-        sizes = [self.latent_dims[1], self.latent_dims[1], 2, 1]
+        sizes = [self.attr_dim, self.attr_dim, 2, 1]
         mu_attr, log_sigma_attr, tau, logit_kappa = torch.split(widen(self.g_obj(y_attr[:, 1:])), sizes, -1)
         return Posterior(
             mu_view=mu_view,
@@ -182,10 +184,9 @@ class Inference(nn.Module):
     ) -> Posterior:
         """Appendix 'Viewpoint Estimation': line 4 takes the given y_attr and line 12 is left out."""
         keys, values = self.encode(image)
-        y_attr = given.y_attr
-        y_view, _ = self.start(noise_view, torch.zeros_like(y_attr))
+        y_view = self.start_view(noise_view)
         for _ in range(self.rounds):
-            v_view, _ = self.update(keys, values, y_view, y_attr)
+            v_view, _ = self.update(keys, values, y_view, given.y_attr)
             y_view = self.merge_slots(v_view)
         mu_view, log_sigma_view = widen(self.g_view(y_view)).chunk(2, -1)
         return replace(given, mu_view=mu_view, log_sigma_view=log_sigma_view, y_view=y_view)

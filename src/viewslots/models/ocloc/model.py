@@ -6,13 +6,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from viewslots.errors import UserError
 from viewslots.models.distributions import relaxed_bernoulli_logit, reparameterised_normal
 from viewslots.models.ocloc.build import build_generation, build_inference, start_at
 from viewslots.models.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.models.ocloc.config import OclocConfig
 from viewslots.models.ocloc.generation import Layers, binary_logit
 from viewslots.models.ocloc.inference import Inference
-from viewslots.models.ocloc.input import check_batch, check_slots, check_views
+from viewslots.models.ocloc.input import check_batch, check_scenes, check_slots, check_views
 from viewslots.models.ocloc.networks import BaselineNetwork, initialise
 from viewslots.models.ocloc.noise import Noise, Source
 from viewslots.models.ocloc.objective import Nvil, divergences, likelihood_constant, negative_log_likelihood
@@ -44,13 +45,17 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         self.inference = build_inference(config, self.inference_class)
         self.generation = build_generation(config)
         baseline = BaselineNetwork(config.nvil.channels, config.nvil.hidden, config.image_size)
-        self.nvil = Nvil(baseline, config.nvil.momentum, config.nvil.normalise)
+        self.nvil = Nvil(baseline, config.nvil)
         initialise(self, generator or torch.Generator().manual_seed(0))
         start_at(self.inference, self.generation, config)
 
     @property
     def device(self) -> torch.device:
         return self.inference.mu_hat.device
+
+    def check(self, batch: SceneBatch) -> None:
+        """One clear error for pictures that this model cannot take: shape, type, range, NaN, scenes without views."""
+        check_batch(batch, self.config.image_size, self.inference.mu_hat.dtype)
 
     def forward(self, batch: SceneBatch, annealing: Annealing, noise: Noise) -> ElboTerms:
         return self.elbo(batch, annealing, noise)
@@ -62,7 +67,11 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         noise: Noise,
         background_index: Int[Tensor, "B"] | None = None,
     ) -> ElboTerms:
-        """L and the NVIL terms, scene by scene, for one sample of the latents."""
+        """L and the NVIL terms, scene by scene, for one sample of the latents.
+
+        Nothing is checked here, since a check waits for the device: pictures are the data set's to check (`check`),
+        and NaN in gives NaN out. NVIL's running statistics are not touched by it.
+        """
         posterior = self.infer(batch, noise, background_index)
         latents = self.sample(posterior, noise, annealing)
         rendering = self.render(latents, annealing, noise)
@@ -75,11 +84,14 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         )
 
     def infer(self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "B"] | None = None) -> Posterior:
-        """Algorithm 1."""
+        """Algorithm 1. Nothing is checked here, as in `elbo`; `decompose` and `estimate_views` do."""
         return self.inference(batch.image, batch.view_mask, noise, background_index)
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         """Viewpoints of further pictures of a known scene (appendix 'Viewpoint Estimation')."""
+        self.check(batch)
+        if len(batch.image) != len(given.y_attr):
+            raise UserError(f"pictures of {len(batch.image)} scenes, but {len(given.y_attr)} scenes are given")
         return self.inference.estimate_views(batch.image, given, noise.y_view)
 
     def sample(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
@@ -131,7 +143,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         annealing: Annealing | None = None,
     ) -> Decomposition:
         """One stochastic answer for every scene: sampled latents and presences, shape probabilities."""
-        check_batch(batch, self.config.image_size)
+        self.check(batch)
         annealing = annealing or self.annealed()
         noise = self.draw_noise(batch, generator, slots)
         posterior = self.infer(batch, noise)
@@ -153,7 +165,8 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     def sample_prior(self, scenes: int, views: int, slots: int, generator: torch.Generator) -> PriorScene:
         """Whole scenes from the prior: binary z_prs and z_shp, and pixels from the likelihood."""
         source = Source(generator, self.device)
-        latents = self.generation.prior(scenes, views, check_slots(slots), self.config.alpha, source)
+        B, M, K = check_scenes(scenes), check_views(views), check_slots(slots)
+        latents = self.generation.prior(B, M, K, self.config.alpha, source)
         return self.observe(latents, source)
 
     def observe(self, latents: Latents, source: Source) -> PriorScene:

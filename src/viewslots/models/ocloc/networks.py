@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from viewslots.models.distributions import full_precision, widen
 from viewslots.models.ocloc.config import DecoderConfig, Stage
 
 
@@ -86,8 +88,9 @@ class SlotUpdate(nn.Module):
         )
 
     def forward(self, y_full: Float[Tensor, "*I D"], u: Float[Tensor, "*I Dval"]) -> Float[Tensor, "*I D"]:
-        state = self.recurrent(u.flatten(0, -2), y_full.flatten(0, -2)).view(y_full.shape)
-        return state + self.residual(state)
+        # Autocast on CUDA runs the recurrent unit in half precision; what the slots carry on stays in full.
+        state = widen(self.recurrent(u.flatten(0, -2), y_full.flatten(0, -2))).view(y_full.shape)
+        return state + widen(self.residual(state))
 
 
 def upsampling_stages(inputs: int, stages: Sequence[Stage], outputs: int) -> nn.Sequential:
@@ -171,8 +174,14 @@ DECODERS: dict[str, Callable[[DecoderConfig, int, int], nn.Module]] = {
 }
 
 
+@full_precision
+def full_linear(values: Float[Tensor, "*I D"], layer: nn.Linear) -> Float[Tensor, "*I E"]:
+    """A linear layer outside autocast, for numbers that half precision would round away."""
+    return F.linear(values, layer.weight, layer.bias)
+
+
 class BaselineNetwork(nn.Module):
-    """b(x) of NVIL, one number an image."""
+    """b(x) of NVIL, one number an image. It may reach thousands, where half precision has steps of 8 and more."""
 
     def __init__(self, channels: Sequence[int], hidden: int, image_size: int) -> None:
         super().__init__()
@@ -186,7 +195,10 @@ class BaselineNetwork(nn.Module):
         self.connected = MultiLayerPerceptron(before * size**2, (hidden,), 1)
 
     def forward(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I"]:
-        return self.connected(self.convolutions(images)).squeeze(1)
+        values = self.convolutions(images)
+        for layer in list(self.connected)[:-1]:
+            values = layer(values)
+        return full_linear(values, self.connected.last).squeeze(1)
 
 
 def initialise(network: nn.Module, generator: torch.Generator) -> None:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from viewslots.models.distributions import beta_kl, full_precision, normal_kl, presence_kl, widen
+from viewslots.models.ocloc.config import NvilConfig
 from viewslots.models.ocloc.networks import BaselineNetwork
 from viewslots.models.ocloc.schedule import Annealing
 from viewslots.types import ElboTerms, Posterior
@@ -52,6 +53,7 @@ class Nvil(nn.Module):
 
     The learning signal is -L_nll - b(x), centred by a running mean and divided by max(running deviation, 1). The
     statistics are kept for one view and rescaled, so that M may change. They follow the data in training mode only.
+    They start at zero; `correct_start` divides that start out, so that the first steps are centred as well.
     Paper: no details. L_attr, L_rho and L_prs depend on k* too; the authors' signal leaves them out, as does this one.
     """
 
@@ -59,9 +61,9 @@ class Nvil(nn.Module):
     variance: Tensor
     weight: Tensor
 
-    def __init__(self, network: BaselineNetwork, momentum: float, normalise: bool) -> None:
+    def __init__(self, network: BaselineNetwork, config: NvilConfig) -> None:
         super().__init__()
-        self.network, self.momentum, self.normalise = network, momentum, normalise
+        self.network, self.config = network, config
         for name in ("mean", "variance", "weight"):
             self.register_buffer(name, torch.zeros(()))
 
@@ -86,20 +88,25 @@ class Nvil(nn.Module):
 
     @torch.no_grad()
     def track(self, signal: Float[Tensor, "B"], views: Tensor) -> None:
-        """Update the running mean and variance of the signal a view; scenes without views (padding) do not count."""
-        real = views > 0
+        """Update the running mean and variance of the signal a view.
+
+        Scenes without views (padding) do not count, nor do signals that are not finite: one bad step must not spoil the
+        statistics for good.
+        """
+        real = (views > 0) & signal.isfinite()
         count = real.sum().clamp(min=1)
         single = torch.where(real, signal / views.clamp(min=1), 0.0)
         mean = single.sum() / count
         variance = torch.where(real, (single - mean).square(), 0.0).sum() / count
+        share = torch.where(real.any(), 1 - self.config.momentum, 0.0).to(mean.dtype)
         for running, value in ((self.mean, mean), (self.variance, variance), (self.weight, torch.ones_like(mean))):
-            running.mul_(self.momentum).add_((1 - self.momentum) * value)
+            running.lerp_(value, share)
 
     def standardise(self, signal: Float[Tensor, "B"], views: Tensor) -> Float[Tensor, "B"]:
-        """Centre and scale by the running statistics, their start at zero divided out."""
-        weight = torch.where(self.weight > 0, self.weight, 1.0)
+        """Centre and scale by the running statistics."""
+        weight = torch.where(self.weight > 0, self.weight, 1.0) if self.config.correct_start else 1.0
         centred = signal - views * (self.mean / weight)
-        if not self.normalise:
+        if not self.config.normalise:
             return centred
         return centred / (views * (self.variance / weight).sqrt()).clamp(min=1.0)
 

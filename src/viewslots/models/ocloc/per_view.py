@@ -7,16 +7,16 @@ act for each view alone; what is left to replace is that every slot has a view c
 from dataclasses import fields, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.models.ocloc.inference import Inference, take_slots
-from viewslots.models.ocloc.input import check_batch, check_slots, check_views
+from viewslots.models.ocloc.input import check_scenes, check_slots, check_views
 from viewslots.models.ocloc.model import Ocloc, PriorScene
 from viewslots.models.ocloc.noise import Noise, Source
 from viewslots.models.ocloc.schedule import Annealing
-from viewslots.types import Decomposition, ElboTerms, Posterior, SceneBatch
+from viewslots.types import Decomposition, ElboTerms, Posterior, Rendering, SceneBatch
 
 TERMS = tuple(field.name for field in fields(ElboTerms))
 
@@ -85,32 +85,34 @@ class PerViewOcloc(Ocloc):
         annealing: Annealing | None = None,
     ) -> Decomposition:
         """Slots of different views have nothing to do with each other; presence is the maximum over views."""
-        check_batch(batch, self.config.image_size)
-        annealing = annealing or self.annealed()
-        noise = self.draw_noise(batch, generator, slots)
-        posterior = self.infer(batch, noise)
-        latents = self.sample(posterior, noise, annealing)
-        return unfold(self.decomposition(self.render(latents, annealing), latents, posterior), batch)
+        return unfold(super().decompose(batch, generator, slots, annealing), batch.view_mask)
 
     @torch.no_grad()
     def sample_prior(self, scenes: int, views: int, slots: int, generator: torch.Generator) -> PriorScene:
-        """Every view stands alone here as well: the answer has B M scenes of one view."""
+        """Every view stands alone here as well: the latents are those of B M scenes of one view."""
         source, config = Source(generator, self.device), self.config
-        latents = self.generation.prior(scenes * views, 1, check_slots(slots), config.alpha, source)
-        z_view = source.normal(scenes * views, 1, slots + 1, config.view_dim)
-        return self.observe(replace(latents, z_view=z_view), source)
+        B, M, K = check_scenes(scenes), check_views(views), check_slots(slots)
+        latents = self.generation.prior(B * M, 1, K, config.alpha, source)
+        z_view = source.normal(B * M, 1, K + 1, config.view_dim)
+        scene = self.observe(replace(latents, z_view=z_view), source)
+        shown = {field.name: getattr(scene.rendering, field.name) for field in fields(Rendering)}
+        rendering = Rendering(**{name: unfold_views(value, B, M) for name, value in shown.items()})
+        return PriorScene(latents=scene.latents, rendering=rendering, image=unfold_views(scene.image, B, M))
 
 
-def unfold(folded: Decomposition, batch: SceneBatch) -> Decomposition:
+def unfold_views(values: Float[Tensor, "BM 1 *rest"], B: int, M: int) -> Float[Tensor, "B M *rest"]:
+    return values.view(B, M, *values.shape[2:])
+
+
+def unfold(folded: Decomposition, mask: Bool[Tensor, "B M"]) -> Decomposition:
     """Views back to their scenes."""
-    mask = batch.view_mask
     assert folded.complete_shapes is not None
     assert folded.presence is not None
     assert folded.presence_probability is not None
     assert folded.depth_order is not None
 
     def views(value: Tensor) -> Tensor:
-        return value.view(*mask.shape, *value.shape[2:])
+        return unfold_views(value, *mask.shape)
 
     def most(value: Tensor) -> Tensor:
         return torch.where(mask[:, :, None], value.view(*mask.shape, -1), 0.0).amax(1)

@@ -32,8 +32,10 @@ class Annealing:
 
     def tensors(self, device: torch.device | str) -> "Annealing":
         """The same values as tensors without dimensions, for a step that is compiled or captured as a graph."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: torch.as_tensor(value, device=device) for name, value in values.items()})
+        names = [field.name for field in fields(self)]
+        # One copy to the device, not one a value.
+        values = torch.tensor([float(getattr(self, name)) for name in names], device=device).unbind()
+        return replace(self, **dict(zip(names, values, strict=True)))
 
 
 def exponential(start: float, end: float, share: float) -> float:
