@@ -119,10 +119,11 @@ def render(
     """
     from dataclasses import replace
 
-    from viewslots.data.npz import save_npz
+    from viewslots.data.npz import require_npz, save_npz
     from viewslots.scenes.render import render_views
     from viewslots.scenes.spec import Scene
 
+    require_npz(out)
     description = Scene.load(scene)
     if seed is not None:
         description = replace(description, key=seed % 2**32)

@@ -19,6 +19,8 @@ EDGE = {"cube": 0.184, "cylinder": 0.054}
 """Radius of the rounded edges of CLEVR's meshes, for a body of half-extent 1."""
 BOUND = {"sphere": 1.0, "cube": 3**0.5 * (1 - EDGE["cube"]) + EDGE["cube"], "cylinder": 2**0.5}
 """Radius of the bounding sphere."""
+NOWHERE = -1.0
+"""Squared bound of an unused slot: no ray comes that near."""
 NEWTON_STEPS = 6
 TOUCH = 1e-3
 """A ray that comes closer than this to a unit body hits it."""
@@ -89,7 +91,7 @@ class Vec:
 
 @dataclass(frozen=True)
 class Bodies:
-    """The objects of V views (or scenes), padded to K; unused slots have radius 0 and lie below the ground."""
+    """The objects of V views (or scenes), padded to K; unused slots have no bound that a ray could pass."""
 
     center: Vec
     """[V, K]"""
@@ -123,7 +125,7 @@ class Bodies:
                 )
                 for body in scene.objects
             ]
-            + [(0.0, 0.0, -1e3, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, False)] * (slots - len(scene.objects))
+            + [(0.0, 0.0, -1e3, 0.0, 0.0, 0, NOWHERE, 0.0, 0.0, 0.0, False)] * (slots - len(scene.objects))
             for scene in scenes
         ]
         table = torch.tensor(rows, dtype=torch.float64).reshape(len(scenes), slots, 11)
@@ -180,7 +182,8 @@ def intersect(bodies: Bodies, view: Tensor, origin: Vec, direction: Vec, skip: T
         return intersect_cuda(bodies, view, origin, direction, skip)
     to_center = bodies.center[view] - origin[..., None]
     along = to_center.dot(direction[..., None])
-    near = (along > 0) & (along * along > to_center.dot(to_center) - bodies.bound2[view])
+    outside = to_center.dot(to_center) - bodies.bound2[view]
+    near = (along * along > outside) & ((along > 0) | (outside < 0))
     if skip is not None:
         near &= torch.arange(near.shape[-1], device=near.device) != skip[..., None]
     distance = torch.full(near.shape, torch.inf, device=near.device)
@@ -212,7 +215,8 @@ def _enter_sphere(start: Vec, heading: Vec) -> Tensor:
     # Distance of the line from the centre, squared: less cancellation than start.start - half^2 for far starts.
     foot = start - heading.scaled(half)
     inside = 1 - foot.dot(foot)
-    return torch.where(inside > 0, -half - torch.sqrt(inside.clamp_min(0)), torch.inf)
+    entry = -half - torch.sqrt(inside.clamp_min(0))
+    return torch.where((inside > 0) & (entry > 0), entry, torch.inf)
 
 
 def _enter_cube(start: Vec, heading: Vec) -> Tensor:
@@ -220,6 +224,7 @@ def _enter_cube(start: Vec, heading: Vec) -> Tensor:
     for position, speed in ((start.y, heading.y), (start.z, heading.z)):
         first, last = _slab(position, speed)
         entry, leave = torch.maximum(entry, first), torch.minimum(leave, last)
+    entry = entry.clamp_min(0)
     return _newton(cube_distance, start, heading, entry, entry < leave)
 
 
@@ -231,7 +236,7 @@ def _enter_cylinder(start: Vec, heading: Vec) -> Tensor:
     cross = start.x * heading.y - start.y * heading.x
     root = square - cross * cross
     reach = torch.sqrt(root.clamp_min(0))
-    entry = torch.maximum(first, (-half - reach) / square)
+    entry = torch.maximum(first, (-half - reach) / square).clamp_min(0)
     leave = torch.minimum(last, (-half + reach) / square)
     return _newton(cylinder_distance, start, heading, entry, (root > 0) & (entry < leave))
 
@@ -246,7 +251,7 @@ def _slab(position: Tensor, speed: Tensor) -> tuple[Tensor, Tensor]:
 def _newton(
     distance: Callable[[Vec], tuple[Tensor, Vec]], start: Vec, heading: Vec, entry: Tensor, enters: Tensor
 ) -> Tensor:
-    """From the entry into the sharp-edged hull to the rounded body.
+    """From the entry into the sharp-edged hull (or the start, if that lies within) to the rounded body.
 
     The distance to a convex body is convex along the ray, so Newton's steps from outside never overshoot; a ray that
     stops coming closer misses.

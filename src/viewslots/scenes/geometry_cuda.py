@@ -78,7 +78,8 @@ def enter_body(body, x, y, z, u, v, w, asked, BLOCK: tl.constexpr):
     bound2 = tl.load(body + 6, mask=asked)
     a, b, c = cx - x, cy - y, cz - z
     along = a * u + b * v + c * w
-    near = asked & (along > 0) & (along * along > a * a + b * b + c * c - bound2)
+    outside = a * a + b * b + c * c - bound2
+    near = asked & (along * along > outside) & ((along > 0) | (outside < 0))
     distance = tl.full((BLOCK,), float("inf"), tl.float32)
     if tl.max(near.to(tl.int32), 0) > 0:
         radius = tl.load(body + 3, mask=near, other=1.0)
@@ -98,7 +99,8 @@ def _enter(sx, sy, sz, hx, hy, hz, kind, BLOCK: tl.constexpr):
     half = sx * hx + sy * hy + sz * hz
     fx, fy, fz = sx - hx * half, sy - hy * half, sz - hz * half
     inside = 1 - (fx * fx + fy * fy + fz * fz)
-    ball = tl.where(inside > 0, -half - tl.sqrt_rn(tl.maximum(inside, 0.0)), float("inf"))
+    ball = -half - tl.sqrt_rn(tl.maximum(inside, 0.0))
+    ball = tl.where((inside > 0) & (ball > 0), ball, float("inf"))
     result = ball
     if tl.max((kind > 0.5).to(tl.int32), 0) > 0:
         first_x, last_x = _slab(sx, hx)
@@ -107,16 +109,16 @@ def _enter(sx, sy, sz, hx, hy, hz, kind, BLOCK: tl.constexpr):
         box = kind < 1.5
         entry = tl.maximum(tl.maximum(first_x, first_y), first_z)
         leave = tl.minimum(tl.minimum(last_x, last_y), last_z)
-        enters = entry < leave
+        enters = tl.maximum(entry, 0.0) < leave
         square = tl.maximum(hx * hx + hy * hy, 1e-12)
         flat = sx * hx + sy * hy
         cross = sx * hy - sy * hx
         root = square - cross * cross
         reach = tl.sqrt_rn(tl.maximum(root, 0.0))
-        entry_can = tl.maximum(first_z, tl.div_rn(-flat - reach, square))
+        entry_can = tl.maximum(tl.maximum(first_z, tl.div_rn(-flat - reach, square)), 0.0)
         leave_can = tl.minimum(last_z, tl.div_rn(-flat + reach, square))
         enters_can = (root > 0) & (entry_can < leave_can)
-        entry = tl.where(box, entry, entry_can)
+        entry = tl.where(box, tl.maximum(entry, 0.0), entry_can)
         enters = tl.where(box, enters, enters_can) & (kind > 0.5)
         gap = tl.zeros((BLOCK,), tl.float32)
         going = enters

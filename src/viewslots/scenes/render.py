@@ -149,7 +149,7 @@ def light_ground(
     key = film.mix(pixel, 1)
     rank = torch.arange(len(positions), device=stage.device, dtype=torch.float32)[:, None]
     strength, blocked = ground_light(stage, view, position, normal, key, rank)
-    strength = strength * (distance < torch.inf)  # beyond the ground all is black
+    strength = strength * (distance < torch.inf)[..., None]  # beyond the ground all is black
     color = ground_radiance(strength, blocked)
     index = (bare & (distance < torch.inf)).nonzero(as_tuple=True)
     row, sample, place = index

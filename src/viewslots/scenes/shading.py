@@ -91,7 +91,7 @@ def towards_bodies(stage: Stage, points: Points) -> tuple[Vec, Tensor]:
     path = stage.bodies.center[points.view] - points.position[..., None]
     square = path.dot(path)
     # 1 - cos of each cone's half angle; a point within a bounding sphere takes the half space towards its centre.
-    reach = (stage.bodies.bound2[points.view] / square).clamp_max(1.0)
+    reach = (stage.bodies.bound2[points.view] / square).clamp(0, 1)
     opening = reach / (1 + torch.sqrt(1 - reach))
     total, chosen = torch.zeros_like(u), torch.zeros_like(points.view)
     sums = []
