@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from viewslots.errors import UserError
-from viewslots.scenes import clipart, layers
+from viewslots.scenes import clipart, drawings, layers
 from viewslots.scenes.album import KINDS
 from viewslots.scenes.clipart import ClipartScene, ClipartWorld, Jitter, Piece
 from viewslots.scenes.layers import Layer
@@ -212,8 +212,8 @@ def test_vectors_have_their_areas_and_colors() -> None:
         #00ff00 poly 40 10 60 10 60 30 40 30
         flat ink star 20 50 4 8 5; line 4 40 50 60 50
         flat #0000ff blob 70 10 80 10 80 20 70 20"""
-    image = np.asarray(layers.draw_vectors(text, 90, margin=2, ink=1.5))
-    unit = layers.DETAIL
+    image = np.asarray(drawings.draw_vectors(text, 90, margin=2, ink=1.5))
+    unit = drawings.DETAIL
     assert image.shape == (94 * unit, 94 * unit, 4)
 
     def area(rgb: str) -> float:
@@ -225,7 +225,7 @@ def test_vectors_have_their_areas_and_colors() -> None:
     star = 5 * 4 * 8 * math.sin(math.pi / 5)
     line = 4 * 20 + 2**2 * math.pi
     outline = 1.5 * (4 * 20) + 1.5**2 * math.pi
-    assert area(layers.INK) == pytest.approx(star + line + outline, rel=0.03)
+    assert area(drawings.INK) == pytest.approx(star + line + outline, rel=0.03)
     assert 100 < area("#0000ff") < 160
     assert image[22 * unit, 22 * unit].tolist() == [255, 0, 0, 255]
 

@@ -336,7 +336,7 @@ def test_a_place_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"counts": {"train": 0}}, "no scenes asked for"),
         ({"counts": {"../up": 1}}, "'../up' cannot be the name of a split"),
         ({"counts": {"train": 10**9}}, "'scenes' must be an integer"),
-        ({"seed": 2**63}, "'seed' must be an integer"),
+        ({"seed": 2**63}, "seed: expected a 64-bit integer"),
         ({"batch": 0}, "batch is 0"),
     ],
 )

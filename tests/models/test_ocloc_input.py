@@ -1,5 +1,6 @@
 """Bad pictures get one clear error; types, shapes and compilation hold for every method."""
 
+import copy
 import subprocess
 import sys
 import time
@@ -35,7 +36,11 @@ def scenes(B: int = 2, M: int = 2, size: int = 32) -> SceneBatch:
         (torch.zeros(2, 2, 1, 32, 32), r"shape \[B, M, 3, H, W\]"),
         (torch.zeros(2, 2, 3, 32, 31), "takes 32x32 pictures, not 32x31"),
         (torch.zeros(2, 0, 3, 32, 32), "at least one view"),
+        (torch.zeros(0, 2, 3, 32, 32), "at least one scene, not B = 0"),
         (torch.full((2, 2, 3, 32, 32), torch.nan), "finite"),
+        (torch.full((2, 2, 3, 32, 32), torch.inf), "finite"),
+        (torch.zeros(2, 2, 3, 32, 32, dtype=torch.float64), "torch.float32, not torch.float64"),
+        (torch.zeros(2, 2, 3, 32, 32, dtype=torch.float16), "torch.float32, not torch.float16"),
         (torch.zeros(2, 2, 3, 32, 32, dtype=torch.uint8), "floating-point"),
         (torch.full((2, 2, 3, 32, 32), 255.0), r"lie in \[0, 1\], not \[255, 255\]"),
         (torch.full((2, 2, 3, 32, 32), -0.5), r"lie in \[0, 1\]"),
@@ -55,8 +60,24 @@ def test_bad_sizes(method: type[Ocloc]) -> None:
         model.draw_noise(scenes(M=0), generator())
     with pytest.raises(UserError, match="at least one view"):
         model.decompose(replace(scenes(), view_mask=torch.zeros(2, 2, dtype=torch.bool)), generator())
+    with pytest.raises(UserError, match=r"view_mask must be boolean, not torch\.float32"):
+        model.decompose(replace(scenes(), view_mask=torch.ones(2, 2)), generator())
     with pytest.raises(UserError, match="K must be at least 1"):
         model.sample_prior(1, 1, 0, generator())
+    with pytest.raises(UserError, match="M = 0"):
+        model.sample_prior(1, 0, 1, generator())
+    with pytest.raises(UserError, match="B = 0"):
+        model.sample_prior(0, 1, 1, generator())
+
+
+def test_bad_pictures_of_a_known_scene() -> None:
+    model, batch = Ocloc(TINY), scenes(2)
+    noise = model.draw_noise(batch, generator())
+    given = model.infer(batch, noise)
+    with pytest.raises(UserError, match="finite"):
+        model.estimate_views(replace(batch, image=batch.image * torch.nan), given, noise)
+    with pytest.raises(UserError, match="pictures of 3 scenes, but 2 scenes are given"):
+        model.estimate_views(scenes(3), given, noise)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -99,14 +120,24 @@ def test_baseline_presence_ignores_padded_views() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_one_graph_without_python_branches(method: type[Ocloc]) -> None:
-    """torch.compile takes the whole loss as one graph, with the schedule's values as tensors, and changes nothing."""
-    model = method(TINY)
-    batch, annealing = scenes(), Schedule().at(500).tensors("cpu")
-    noise = model.draw_noise(batch, generator())
-    compiled = torch.compile(model.elbo, backend="eager", fullgraph=True)
-    model.eval()
-    expected, found = model.elbo(batch, annealing, noise), compiled(batch, annealing, noise)
-    assert torch.allclose(weighted_loss(expected, annealing), weighted_loss(found, annealing))
+    """torch.compile takes the whole loss of a training step, NVIL's statistics and the way back as one graph each,
+    with the schedule's values as tensors, and changes nothing.
+    """
+    model, batch, annealing = method(TINY), scenes(), Schedule().at(500).tensors("cpu")
+    noise, twin = model.draw_noise(batch, generator()), copy.deepcopy(model)
+    compiled = torch.compile(twin.elbo, backend="aot_eager", fullgraph=True)
+    expected = weighted_loss(model.elbo(batch, annealing, noise), annealing)
+    found = weighted_loss(compiled(batch, annealing, noise), annealing)
+    assert torch.allclose(expected, found)
+    expected.mean().backward()
+    found.mean().backward()
+    for (name, left), right in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert left.grad is not None
+        assert right.grad is not None
+        assert torch.allclose(left.grad, right.grad, rtol=1e-3, atol=1e-5), name
+    assert float(model.nvil.weight) > 0
+    for left, right in zip(model.buffers(), twin.buffers(), strict=True):
+        assert torch.allclose(left, right, rtol=1e-5)
 
 
 def test_shapes_of_signatures_hold_at_run_time() -> None:
@@ -151,7 +182,7 @@ def test_compact_is_fast_enough_for_a_page() -> None:
     assert min(times) < 0.25, times
 
 
-@pytest.mark.parametrize("name", ["dsprites", "abstract", "clevr", "compact"])
+@pytest.mark.parametrize("name", ["clevr-m1", "dsprites", "abstract", "clevr", "compact"])
 def test_presets_train_two_steps(name: str) -> None:
     """Every decoder, with its own optimisation settings, on one scene."""
     preset = MODEL_PRESETS[name]
@@ -179,6 +210,9 @@ def test_schedules_of_the_published_runs() -> None:
     assert second.at(25_000).weight_rho == pytest.approx(0.5)
     assert single.at(400_000).weight_bck == pytest.approx(1.0)
     assert single.at(0).compactness_rate == 0
+    values = multi.at(30_000)
+    assert all(isinstance(value, torch.Tensor) for value in vars(values.tensors("cpu")).values())
+    assert {name: float(value) for name, value in vars(values.tensors("cpu")).items()} == pytest.approx(vars(values))
     printed = multi.as_printed().at(0)
     assert printed == Annealing(temperature_prs=10, temperature_shp=10)
 

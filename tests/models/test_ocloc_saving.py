@@ -1,6 +1,7 @@
 """Models in folders: what is saved comes back, and whatever is wrong gets one clear error."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +69,13 @@ def test_newer_format_is_refused(folder: Path) -> None:
         Ocloc.from_pretrained(folder)
 
 
+@pytest.mark.parametrize("version", [0, -1, True, 1.0, "1", None])
+def test_impossible_formats_are_refused(folder: Path, version: object) -> None:
+    edit_config(folder, format_version=version)
+    with pytest.raises(UserError, match="not the configuration of a viewslots model"):
+        Ocloc.from_pretrained(folder)
+
+
 def test_another_method_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="method 'ocloc', not 'ocloc-per-view'"):
         PerViewOcloc.from_pretrained(folder)
@@ -132,6 +140,52 @@ def test_unknown_config_field_is_refused(folder: Path) -> None:
         Ocloc.from_pretrained(folder)
 
 
+DAMAGES: list[tuple[str, object, str]] = [
+    ("slots", "7", "OclocConfig.slots cannot be '7'"),
+    ("slots", 0, "OclocConfig.slots cannot be 0"),
+    ("slots", True, "OclocConfig.slots cannot be True"),
+    ("rounds", 2.5, "OclocConfig.rounds cannot be 2.5"),
+    ("sigma_x", 0.0, "OclocConfig.sigma_x cannot be 0.0"),
+    ("alpha", float("nan"), "OclocConfig.alpha cannot be nan"),
+    ("feature_kernel", 4, "odd size, not 4"),
+    ("nvil", 3, "NvilConfig must be a dictionary, not 3"),
+    ("nvil.momentum", 1.0, "momentum must lie in"),
+    ("nvil.channels", [4, -1], "NvilConfig.channels cannot be"),
+    ("nvil.channels", 4, "NvilConfig.channels cannot be 4"),
+    ("nvil.normalise", "yes", "NvilConfig.normalise cannot be 'yes'"),
+    ("nvil.wheels", 4, "NvilConfig: missing or unknown fields"),
+    ("start.log_sigma", None, "StartConfig.log_sigma cannot be None"),
+    ("object_decoder.stages", [[1, 3]], "DecoderConfig.stages cannot be"),
+    ("object_decoder.stages", [[1, 2, 3]], "odd size, not 2"),
+    ("object_decoder.grid", 0, "DecoderConfig.grid cannot be 0"),
+    ("object_decoder.grid_channels", 0, "a compact decoder needs grid_channels"),
+    ("object_decoder.kind", "magic", "unknown decoder 'magic'"),
+    ("object_decoder.kind", ["dense"], "DecoderConfig.kind cannot be"),
+]
+
+
+@pytest.mark.parametrize(("where", "value", "message"), DAMAGES)
+def test_damaged_fields_are_refused(folder: Path, where: str, value: object, message: str) -> None:
+    """Types, sizes and unknown fields, also of the configs inside the config."""
+    config = json.loads(json.dumps(TINY.to_json()))
+    *path, name = where.split(".")
+    inner = config[path[0]] if path else config
+    inner[name] = value
+    edit_config(folder, config=config)
+    with pytest.raises(UserError, match=re.escape(message)):
+        Ocloc.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("where", ["rounds", "nvil", "nvil.hidden", "start.log_sigma", "background_decoder.grid"])
+def test_missing_fields_are_refused(folder: Path, where: str) -> None:
+    config = json.loads(json.dumps(TINY.to_json()))
+    *path, name = where.split(".")
+    del (config[path[0]] if path else config)[name]
+    edit_config(folder, config=config)
+    with pytest.raises(UserError, match=f"missing or unknown fields .*{name}"):
+        Ocloc.from_pretrained(folder)
+
+
 def test_a_name_that_is_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match="is no folder"):
@@ -145,5 +199,8 @@ def test_impossible_configs_are_refused() -> None:
         replace(OclocConfig(), image_size=32)
     with pytest.raises(UserError, match="unknown decoder 'magic'"):
         replace(TINY, object_decoder=DecoderConfig(kind="magic", grid=32, stages=()))
+    for kind in ("dense", "broadcast"):
+        with pytest.raises(UserError, match=f"final_scale is for compact decoders, not for {kind}"):
+            DecoderConfig(kind=kind, grid=16, grid_channels=4, stages=(), final_scale=2)
     with pytest.raises(UserError, match="unknown preset 'nope'"):
         model_preset("nope")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from viewslots.data_presets import DATA_PRESETS, LARGE_SCENES, data_preset
+from viewslots.data_presets import DATA_PRESETS, data_preset
 from viewslots.errors import UserError
 from viewslots.scenes.clevr import CLEVR_M
 
@@ -41,7 +41,7 @@ def test_chosen_counts_take_the_place_of_the_papers() -> None:
     preset = data_preset("clevr-m1")
     assert preset.counts(7, None, None, 0) == {"train": 7, "valid": 100, "test1": 100, "test2": 100}
     assert preset.counts(0, 3, 5, 0) == {"train": 0, "valid": 3, "test1": 5, "test2": 5}
-    large = preset.counts(None, None, None, LARGE_SCENES)
+    large = preset.counts(None, None, None, 1000)
     assert large == preset.counts(None, None, None, 0) | {"test1-large": 1000, "test2-large": 1000}
 
 

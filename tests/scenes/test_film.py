@@ -50,14 +50,12 @@ def test_window_ends_at_a_pixel_and_a_half() -> None:
         assert film.blackman_harris(x) == pytest.approx(window(x), abs=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("positions", [sub_pixels(16), cells(4)])
-def test_develop_is_a_weighted_sum_a_pixel(positions: film.SubPixels, dtype: torch.dtype) -> None:
+def test_develop_is_a_weighted_sum_a_pixel(positions: film.SubPixels) -> None:
     random = torch.Generator().manual_seed(1)
-    samples = torch.rand(2, len(positions), 4 + 2, 5 + 2, generator=random, dtype=dtype)
+    samples = torch.rand(2, len(positions), 4 + 2, 5 + 2, generator=random)
     found = develop(samples, positions)
     assert found.shape == (2, 4, 5)
-    assert found.dtype == dtype
     values = samples.tolist()
     total = sum(window(c + x - 1.5) * window(r + y - 1.5) for r in range(3) for c in range(3) for x, y in positions)
     for picture in range(2):
@@ -73,13 +71,15 @@ def test_develop_is_a_weighted_sum_a_pixel(positions: film.SubPixels, dtype: tor
                 assert found[picture, row, column].item() == pytest.approx(light, abs=2e-5)
 
 
-def test_masks_sum_exactly_in_float32() -> None:
+def test_masks_sum_exactly() -> None:
     """A mask and its complement make up one, to the last bit."""
     mask = torch.rand(16, 12, 12, generator=torch.Generator().manual_seed(2)) < 0.4
     positions = sub_pixels(16)
-    part, rest = (develop(values.to(torch.float32), positions) for values in (mask, ~mask))
-    assert torch.equal(part + rest, torch.ones(10, 10))
-    assert torch.equal(part, develop(mask.to(torch.float64), positions).to(torch.float32))
+    part, rest = (develop(values, positions) for values in (mask, ~mask))
+    assert torch.equal(part + rest, torch.ones_like(part))
+    # Every sum is a whole number of steps, which float32 holds.
+    assert torch.equal(part, torch.round(part * 2**20) / 2**20)
+    assert torch.equal(part, part.to(torch.float32).to(part.dtype))
 
 
 def srgb(linear: float) -> float:

@@ -12,14 +12,18 @@ from viewslots.scenes import geometry, render, shading
 from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
 from viewslots.scenes.geometry import Bodies, Vec, intersect
 from viewslots.scenes.render import render_views
-from viewslots.scenes.spec import Picture, Scene, SceneObject
+from viewslots.scenes.spec import Scene, SceneObject
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 SCENES = {
     "plane": lambda: replace(CLEVR_M["clevr-m1"].sample(0, "test2", 3), cameras=((7.4, -6.5, 5.3),)),
-    "sweep": lambda: replace(ClevrWorld().sample(0, "train", 2), picture=Picture(214, 160, 60, 110, 70, 140)),
+    "sweep": lambda: cropped(ClevrWorld().sample(0, "train", 2)),
 }
+
+
+def cropped(scene: Scene) -> Scene:
+    return replace(scene, picture=replace(scene.picture, up=60, down=110, left=70, right=140))
 
 
 @pytest.fixture

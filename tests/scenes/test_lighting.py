@@ -253,6 +253,21 @@ def test_mirrored_rays_see_lamps_where_they_are() -> None:
         assert not look(start, 2 * start - target, math.inf, True).any(), "seen backwards"
 
 
+def test_a_lamp_straight_above_is_still_a_square() -> None:
+    """Its sides run along x and y."""
+    high = Lights(back=(0.0, 0.0, 6.0))
+    stage = Stage.of([Scene((), (BASE,), lights=high)], 1, "cpu")
+    view = torch.zeros(4096, dtype=torch.long)
+    rows = np.zeros((4096, 3))
+    direction, strength = light_samples(stage, view, vec(rows), vec(rows + UP), *noise(4096))
+    heading = array(direction)[:, 2]
+    spots = heading * 6 / heading[:, 2:]
+    np.testing.assert_allclose(spots.min(0), (-0.5, -0.5, 6), atol=0.01)
+    np.testing.assert_allclose(spots.max(0), (0.5, 0.5, 6), atol=0.01)
+    assert np.abs(spots[:, :2].std(0) - 1 / math.sqrt(12)).max() < 0.01
+    assert strength[:, 2].mean().item() == pytest.approx(1 / 36, rel=0.03)
+
+
 def test_mirrored_rays_see_the_disc_of_the_sun() -> None:
     stage = Stage.of([Scene((), (BASE,))], 1, "cpu")
     right, up, back = axes(SUN)

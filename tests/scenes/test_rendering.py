@@ -10,6 +10,7 @@ import torch
 from scipy.ndimage import binary_dilation, binary_erosion
 from slow_tracer import Array, blackman_harris, enter, pixel_rays, some_body
 
+from viewslots.errors import UserError
 from viewslots.scenes import render
 from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
 from viewslots.scenes.render import render_views
@@ -332,7 +333,7 @@ def test_pixels_do_not_depend_on_bands(rows: int, tiny: list[Scene], monkeypatch
 
     monkeypatch.setattr(render, "expose", watched)
     pairs = rows * TINY.width * render.QUALITIES["fast"].samples * 10
-    monkeypatch.setitem(render.RAYS_AT_ONCE, "cpu", pairs)
+    monkeypatch.setattr(render, "PAIRS_ON_CPU", pairs)
     assert_same(render_views(chosen, 10)[0], whole)
     assert max(heights) == min(rows, 16)
     assert max(views) == (2 if rows == 40 else 1)
@@ -341,7 +342,7 @@ def test_pixels_do_not_depend_on_bands(rows: int, tiny: list[Scene], monkeypatch
 
 def test_pixels_do_not_depend_on_threads(tiny: list[Scene], monkeypatch: pytest.MonkeyPatch) -> None:
     """And a render leaves the number of threads as it was."""
-    monkeypatch.setitem(render.RAYS_AT_ONCE, "cpu", 5 * TINY.width * render.QUALITIES["fast"].samples * 10)
+    monkeypatch.setattr(render, "PAIRS_ON_CPU", 5 * TINY.width * render.QUALITIES["fast"].samples * 10)
     before = torch.get_num_threads()
     try:
         found = []
@@ -436,14 +437,54 @@ def test_a_scene_without_objects_is_bare_ground() -> None:
     assert found.image.min() > 60
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="bug: no slots at all, as `viewslots render` asks, crashes")
 def test_a_scene_without_objects_needs_no_slots() -> None:
     assert_same(bare_ground(0).padded(2), bare_ground(2))
 
 
+def test_scenes_of_different_kinds_are_not_rendered_together(tiny: list[Scene]) -> None:
+    for other in (
+        replace(tiny[1], picture=replace(TINY, up=30)),
+        replace(tiny[1], cameras=tiny[1].cameras[:2]),
+        replace(tiny[1], backdrop="sweep"),
+    ):
+        with pytest.raises(UserError, match="share"):
+            render_views([tiny[0], other], 10)
+    with pytest.raises(UserError, match="slots"):
+        render_views(tiny[2:3], 6)
+
+
+def test_pixels_do_not_depend_on_the_precision_around_them(tiny: list[Scene]) -> None:
+    """A training loop may have chosen fast products and lower precision for itself."""
+    expected = render_views(tiny[:1], 6)[0]
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = render_views(tiny[:1], 6)[0]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert_same(found, expected)
+
+
+def test_beyond_the_horizon_all_is_black() -> None:
+    """A low camera: the upper half of the picture sees no ground, and no shadow on it."""
+    body = some_body("sphere", 0.7)
+    scene = Scene((body,), ((9.0, 0.0, 0.5),), picture=Picture(108, 80, up=0, down=60, left=40, right=68))
+    pictures, _ = render_views([scene], 1)
+    # The horizon of a camera that looks at the origin lies above the middle by the slope of its gaze.
+    horizon = 40 - scene.picture.focal * 0.5 / 9
+    sky = np.arange(60) < horizon - 2
+    empty = ~binary_dilation(pictures.shapes[0, 0, 0] > 0) & sky[:, None]
+    assert empty.sum() > 300
+    assert not pictures.image[0, 0][empty].any()
+    assert not pictures.shadows[0, 0, 0, sky].any()
+    assert (pictures.image[0, 0, 45:, :4] > 30).all()
+
+
 def test_worlds_render_what_render_views_does(tiny: list[Scene]) -> None:
     assert_same(CLEVR_M["clevr-m1"].render(tiny[:1], 10), render_views(tiny[:1], 10)[0])
-    single = replace(ClevrWorld().sample(0, "train", 0), picture=Picture(214, 160, 60, 70, 90, 110))
+    single = ClevrWorld().sample(0, "train", 0)
+    single = replace(single, picture=replace(single.picture, up=60, down=70, left=90, right=110))
     assert_same(ClevrWorld().render([single], 6), render_views([single], 6)[0])
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from viewslots.errors import UserError
 from viewslots.scenes import render
 from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
 from viewslots.scenes.draws import Draws
@@ -207,6 +208,7 @@ def test_single_view_camera_is_the_jittered_base_camera(single: list[Scene]) -> 
     picture = single[0].picture
     assert (picture.full_width, picture.full_height) == (214, 160)
     assert (picture.up, picture.down, picture.left, picture.right) == (19, 147, 43, 171)
+    assert picture.focal == pytest.approx(234.0625)
     assert {scene.backdrop for scene in single} == {"sweep"}
 
 
@@ -223,6 +225,15 @@ def test_single_view_shows_128_pixels_of_every_object(single: list[Scene], monke
         centers = render.visible_pixels(scene)
         np.testing.assert_allclose(seen, centers, rtol=0.02, atol=6)
         assert min(centers) >= 128
+
+
+@pytest.mark.parametrize("world", [CLEVR_M["clevr-m1"], ClevrWorld()])
+def test_unknown_splits_are_refused(world) -> None:
+    for split in ("tets2", "", "train-large"):
+        with pytest.raises(UserError, match="split"):
+            world.sample(0, split, 0)
+        with pytest.raises(UserError, match="split"):
+            world.slots(split)
 
 
 def test_counts_of_single_view_sets(single: list[Scene]) -> None:
@@ -282,11 +293,11 @@ def test_live_scenes_meet_no_stored_ones() -> None:
 
 
 GOLDEN = {
-    ("clevr-m1", 0, "train", 0): "2182d4111fd9e74ca7a54d2240fb64b4deb77c844e174c273c1b03776ab754b1",
-    ("clevr-m2", 1, "test2", 5): "7b8a41b0fb68da57cb641ebc6d3e7a1e8341ade304da1e07cd6a54970602beca",
-    ("clevr-m3", 0, "train", 0): "18d1c453cd2c7352e52c14e8d8261c009c620089684c383c1e1d7b69d64d4f15",
-    ("clevr-m4", 2**31, "live", 123456): "8816c552687f2b2bf5fbc1fe7dbc7987adbd8bbbf4db462f6e7b4c71d60345aa",
-    ("clevr", 0, "test1", 3): "0e424e921e473886bd6b2891e6cc442460b7598a85040faca90887a1703a61bd",
+    ("clevr-m1", 0, "train", 0): "888ca1c21f5feedebb7ef84c4e251b8bac3f7b313b4fc9e0bf7407f91ce6df37",
+    ("clevr-m2", 1, "test2", 5): "715533b2ba3386b63b8fd04f2f446fca3675f79c45abfffb96d2f4a76fd250c5",
+    ("clevr-m3", 0, "train", 0): "d9a8537555693723bb786a135f276e18240b75e804441100019d05fab38b6665",
+    ("clevr-m4", 2**31, "live", 123456): "712c9adb2de2fb8e6cd576300ec3feb486d66cc0589c8892e9f444d788a8c0a7",
+    ("clevr", 0, "test1", 3): "56d22b0bb7f0808631c1500fdd5ecabb6ef1b0b823887dc744c4dc6d33602272",
 }
 
 

@@ -37,9 +37,10 @@ camera = st.tuples(coordinate, coordinate, st.floats(1e-3, 1e6)).filter(lambda c
 
 @st.composite
 def pictures(draw: st.DrawFn) -> Picture:
-    width, height = draw(st.integers(1, 2048)), draw(st.integers(1, 2048))
+    width, height = draw(st.integers(1, 1024)), draw(st.integers(1, 1024))
     up, left = draw(st.integers(0, height - 1)), draw(st.integers(0, width - 1))
-    return Picture(width, height, up, draw(st.integers(up + 1, height)), left, draw(st.integers(left + 1, width)))
+    down, right = draw(st.integers(up + 1, height)), draw(st.integers(left + 1, width))
+    return Picture(width, height, up, down, left, right, focal=draw(st.floats(1e-3, 1e6)))
 
 
 scenes = st.builds(
@@ -103,7 +104,10 @@ def plain() -> dict[str, Any]:
 def test_left_out_fields_take_their_defaults() -> None:
     scene = Scene.from_dict(plain())
     assert scene.lights == Lights()
-    assert scene.picture == Picture(108, 80, 0, 80, 0, 108)
+    assert scene.picture == Picture(108, 80, 0, 80, 0, 108, focal=118.125)
+    wide = Scene.from_dict(plain() | {"image_full": [320, 240]}).picture
+    assert wide == Picture(320, 240, 0, 240, 0, 320, focal=350.0)
+    assert Scene.from_dict(plain() | {"focal_px": 77}).picture.focal == 77
     assert scene.backdrop == "plane"
     assert scene.key == 0
     assert scene.objects[0].location == (0.0, 1.0, 0.7)
@@ -111,7 +115,7 @@ def test_left_out_fields_take_their_defaults() -> None:
 
 
 def test_unknown_fields_are_passed_over() -> None:
-    assert Scene.from_dict(plain() | {"focal_px": "x", "samples": None, "new": [1]}) == Scene.from_dict(plain())
+    assert Scene.from_dict(plain() | {"shared": "x", "samples": None, "new": [1]}) == Scene.from_dict(plain())
 
 
 NAN, INF = float("nan"), float("inf")
@@ -167,6 +171,9 @@ WRONG: list[tuple[str, Any, str]] = [
     ("crop", {"up": 0.5, "down": 8, "left": 0, "right": 9}, "crop.up"),
     ("crop", {"up": 0, "down": 8, "left": 0}, "`right` is missing"),
     ("crop", [0, 8, 0, 9], "crop"),
+    ("focal_px", 0, "focal_px"),
+    ("focal_px", NAN, "focal_px"),
+    ("focal_px", "long", "focal_px"),
     ("backdrop", "sea", "backdrop"),
     ("key", -1, "key"),
     ("key", 2**32, "key"),
@@ -253,10 +260,27 @@ def test_bad_files_give_one_line_with_their_name(content: bytes, tmp_path: Path)
     assert "\n" not in str(caught.value)
 
 
-def test_missing_file_and_folder(tmp_path: Path) -> None:
-    for path in (tmp_path / "nowhere.json", tmp_path):
-        with pytest.raises(UserError, match="cannot be read"):
+def test_missing_file_folder_and_huge_file(tmp_path: Path) -> None:
+    huge = tmp_path / "huge.json"
+    with huge.open("wb") as file:
+        file.truncate(2**30)
+    for path in (tmp_path / "nowhere.json", tmp_path, huge):
+        with pytest.raises(UserError, match="give the path of a scene JSON"):
             Scene.load(path)
+
+
+def test_scenes_too_large_for_memory_are_refused() -> None:
+    data = plain() | {"image_full": [1000, 1000]}
+    data["objects"] = data["objects"] * 60
+    del data["view"]
+    with pytest.raises(UserError, match="too many"):
+        Scene.from_dict(data | {"views": [{"location": [7, -6, 5]}] * 900})
+
+
+@pytest.mark.parametrize("key", ["sprites", "pieces"])
+def test_flat_scenes_are_told_apart(key: str) -> None:
+    with pytest.raises(UserError, match="flat"):
+        Scene.from_dict({key: []})
 
 
 json_values = st.recursive(

@@ -209,7 +209,8 @@ def render_views(
         return values.reshape(len(scenes), views, *values.shape[1:]).cpu().numpy()
 
     shapes = film.to_alpha8(out.shapes[:, :slots])
-    used = torch.tensor([[k < len(scene.objects) for k in range(slots)] for scene in scenes], device=device)[row]
+    counts = torch.tensor([len(scene.objects) for scene in scenes], device=device)[row]
+    used = torch.arange(slots, device=device) < counts[:, None]
     path = stage.bodies.center[row][:, :slots] - cameras.position[:, None]
     near = torch.where(used, -torch.sqrt(path.dot(path)), -torch.inf)
     pictures = Pictures(

@@ -17,7 +17,7 @@ TAU_FLOOR = 1e-6
 
 
 @full_precision
-def slot_attention(keys: Float[Tensor, "B M N Dkey"], queries: Float[Tensor, "B M L Dkey"]) -> Float[Tensor, "B M L N"]:
+def slot_attention(keys: Float[Tensor, "B M P Dkey"], queries: Float[Tensor, "B M L Dkey"]) -> Float[Tensor, "B M L P"]:
     """Lines 8 and 9: weights that compete over the slots, then sum to one over the pixels, exactly."""
     key_dim = keys.shape[-1]
     similarity = torch.einsum("bmnd,bmld->bmln", keys, queries) / key_dim**0.5
@@ -93,7 +93,7 @@ class Inference(nn.Module):
 
     def encode(
         self, image: Float[Tensor, "B M 3 H W"]
-    ) -> tuple[Float[Tensor, "B M N Dkey"], Float[Tensor, "B M N Dval"]]:
+    ) -> tuple[Float[Tensor, "B M P Dkey"], Float[Tensor, "B M P Dval"]]:
         """Line 2, and the parts of lines 8 and 9 that no round changes. Pictures enter as 2x - 1."""
         B, M = image.shape[:2]
         features = self.g_feat(2 * image.flatten(0, 1) - 1)
@@ -111,8 +111,8 @@ class Inference(nn.Module):
 
     def refine(
         self,
-        keys: Float[Tensor, "B M N Dkey"],
-        values: Float[Tensor, "B M N Dval"],
+        keys: Float[Tensor, "B M P Dkey"],
+        values: Float[Tensor, "B M P Dval"],
         view_mask: Bool[Tensor, "B M"],
         y_view: Float[Tensor, "B M *slots Dvw"],
         y_attr: Float[Tensor, "B L Dat"],
@@ -123,8 +123,8 @@ class Inference(nn.Module):
 
     def update(
         self,
-        keys: Float[Tensor, "B M N Dkey"],
-        values: Float[Tensor, "B M N Dval"],
+        keys: Float[Tensor, "B M P Dkey"],
+        values: Float[Tensor, "B M P Dval"],
         y_view: Float[Tensor, "B M *slots Dvw"],
         y_attr: Float[Tensor, "B L Dat"],
     ) -> tuple[Float[Tensor, "B M L Dvw"], Float[Tensor, "B M L Dat"]]:

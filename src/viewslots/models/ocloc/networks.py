@@ -60,7 +60,7 @@ class FeatureNetwork(nn.Module):
             nn.LayerNorm(channels), nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels)
         )
 
-    def forward(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I N D"]:
+    def forward(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I P D"]:
         maps = self.position(self.convolutions(images))
         return self.pixelwise(maps.flatten(2).transpose(1, 2))
 

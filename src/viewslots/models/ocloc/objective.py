@@ -98,9 +98,9 @@ class Nvil(nn.Module):
         single = torch.where(real, signal / views.clamp(min=1), 0.0)
         mean = single.sum() / count
         variance = torch.where(real, (single - mean).square(), 0.0).sum() / count
-        share = torch.where(real.any(), 1 - self.config.momentum, 0.0).to(mean.dtype)
         for running, value in ((self.mean, mean), (self.variance, variance), (self.weight, torch.ones_like(mean))):
-            running.lerp_(value, share)
+            updated = torch.lerp(running, value, 1 - self.config.momentum)
+            running.copy_(torch.where(real.any(), updated, running))
 
     def standardise(self, signal: Float[Tensor, "B"], views: Tensor) -> Float[Tensor, "B"]:
         """Centre and scale by the running statistics."""
