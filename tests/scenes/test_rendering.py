@@ -1,6 +1,7 @@
 """Whole pictures: against Blender, a slow tracer and themselves, and what their pixels depend on."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -350,6 +351,8 @@ def test_pixels_do_not_depend_on_threads(tiny: list[Scene], monkeypatch: pytest.
             torch.set_num_threads(threads)
             found.append(render_views(tiny[2:], 10)[0])
             assert torch.get_num_threads() == threads
+            with ThreadPoolExecutor(1) as later:
+                assert later.submit(torch.get_num_threads).result() == threads
     finally:
         torch.set_num_threads(before)
     assert_same(*found)

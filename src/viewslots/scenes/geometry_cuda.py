@@ -1,6 +1,6 @@
 """`geometry.intersect` as one Triton kernel: the same operations in the same order, a hundred launches fewer.
 
-Divisions and roots are correctly rounded and products are not fused with sums: geometry.py gives the same bits.
+Divisions and roots are correctly rounded, products not fused with sums: on one device geometry.py gives the same bits.
 """
 
 import torch
