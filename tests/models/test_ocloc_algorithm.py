@@ -1,5 +1,6 @@
 """Algorithm 1 and the training likelihood, written out a second time from weights and noise, and compared."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -48,23 +49,31 @@ class Loop:
     def perceptron(self, name: str, value: Array) -> Array:
         return self.linear(f"{name}.4", relu(self.linear(f"{name}.2", relu(self.linear(f"{name}.0", value)))))
 
+    def convolved(self, layer: int, maps: Array, stride: int) -> Array:
+        """One convolution with its ReLU, place by place."""
+        name, kernel = f"g_feat.convolutions.{2 * layer}", self.config.feature_kernel
+        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        padded, side = np.pad(maps, ((0, 0), (kernel // 2,) * 2, (kernel // 2,) * 2)), maps.shape[-1] // stride
+        found = np.zeros((len(weight), side, side))
+        for row, column in itertools.product(range(side), range(side)):
+            top, left = row * stride, column * stride
+            patch = padded[:, top : top + kernel, left : left + kernel]
+            found[:, row, column] = relu(np.tensordot(weight, patch, 3) + bias)
+        return found
+
     def features(self, image: Array) -> list[Array]:
-        """Line 2 for one picture in [0, 1]: one convolution of stride 4, position, two layers a pixel."""
-        kernel, stride = self.config.feature_kernel, self.config.feature_stride
-        weight, bias = (self.weights[f"g_feat.convolutions.0.{part}"] for part in ("weight", "bias"))
-        padded = np.pad(2 * image - 1, ((0, 0), (kernel // 2,) * 2, (kernel // 2,) * 2))
-        side = image.shape[-1] // stride
-        found = []
-        for row in range(side):
-            for column in range(side):
-                patch = padded[:, row * stride : row * stride + kernel, column * stride : column * stride + kernel]
-                seen = relu(np.tensordot(weight, patch, 3) + bias)
-                x, y = 2 * column / (side - 1) - 1, 2 * row / (side - 1) - 1
-                place = np.array([(1 + x) / 2, (1 + y) / 2, (1 - x) / 2, (1 - y) / 2])
-                position = self.weights["g_feat.position.project.weight"][:, :, 0, 0] @ place
-                value = seen + position + self.weights["g_feat.position.project.bias"]
-                value = self.norm("g_feat.pixelwise.0", value)
-                found.append(self.linear("g_feat.pixelwise.3", relu(self.linear("g_feat.pixelwise.1", value))))
+        """Line 2 for one picture in [0, 1]: convolutions, position, two layers a place."""
+        maps = 2 * image - 1
+        for layer in range(self.config.feature_layers):
+            maps = self.convolved(layer, maps, self.config.feature_stride if layer == 0 else 1)
+        side, found = maps.shape[-1], []
+        for row, column in itertools.product(range(side), range(side)):
+            x, y = 2 * column / (side - 1) - 1, 2 * row / (side - 1) - 1
+            place = np.array([(1 + x) / 2, (1 + y) / 2, (1 - x) / 2, (1 - y) / 2])
+            position = self.weights["g_feat.position.project.weight"][:, :, 0, 0] @ place
+            value = maps[:, row, column] + position + self.weights["g_feat.position.project.bias"]
+            value = self.norm("g_feat.pixelwise.0", value)
+            found.append(self.linear("g_feat.pixelwise.3", relu(self.linear("g_feat.pixelwise.1", value))))
         return found
 
     def recurrent(self, u: Array, y: Array) -> Array:
@@ -135,9 +144,10 @@ class Loop:
 
 
 @pytest.mark.parametrize("method", [Ocloc, PerViewOcloc])
-def test_algorithm_1_line_by_line(method: type[Ocloc]) -> None:
+@pytest.mark.parametrize("feature_layers", [1, 2])
+def test_algorithm_1_line_by_line(method: type[Ocloc], feature_layers: int) -> None:
     """All parameters of q for every scene; the baseline sees one view a scene."""
-    model = shaken(method(SMALL, generator(1)), 2)
+    model = shaken(method(replace(SMALL, feature_layers=feature_layers), generator(1)), 2)
     batch, noise = case(model, B=2, M=3 if method is Ocloc else 1)
     found, loop = model.infer(batch, noise), Loop(model)
     for b in range(2):

@@ -69,8 +69,8 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     ) -> ElboTerms:
         """L and the NVIL terms, scene by scene, for one sample of the latents.
 
-        Nothing is checked here, since a check waits for the device: pictures are the data set's to check (`check`),
-        and NaN in gives NaN out. NVIL's running statistics are not touched by it.
+        Nothing is checked here, since a check waits for the device. Whoever trains checks the data once by `check`, and
+        the loss for NaN; a scene whose nll is not finite does not enter NVIL's running statistics.
         """
         posterior = self.infer(batch, noise, background_index)
         latents = self.sample(posterior, noise, annealing)
