@@ -28,6 +28,6 @@ def test_a_copy_in_another_repository_does_not_take_its_commit(tmp_path: Path) -
 
 def test_the_story_names_command_and_machine() -> None:
     story = provenance.provenance()
-    assert story["command"].startswith("viewslots ")
+    assert story["command"].split()[0] == "viewslots"
     assert story["viewslots"] == viewslots.__version__
     assert story["cores"] >= 1
