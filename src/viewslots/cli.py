@@ -254,22 +254,25 @@ def main() -> None:
             description="Understand a scene from several pictures taken from unknown viewpoints.",
         )
         sys.stdout.flush()
-    except UserError as error:
-        say(f"viewslots: {error}")
-        raise SystemExit(1) from None
     except KeyboardInterrupt:
         say("viewslots: interrupted; make-data and convert go on where they stopped when called again")
         raise SystemExit(130) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
-    except OSError as error:
-        say(f"viewslots: {error.filename or 'output'}: {error.strerror or error}")
-        raise SystemExit(1) from None
-    except MemoryError:
-        say("viewslots: out of memory; try a smaller --batch")
-        raise SystemExit(1) from None
-    except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":
+    except Exception as error:
+        line = plain_words(error)
+        if line is None:
             raise
-        say("viewslots: out of memory on the GPU; try a smaller --batch")
+        say(f"viewslots: {line}")
         raise SystemExit(1) from None
+
+
+def plain_words(error: Exception) -> str | None:
+    """One line for what a user or a machine can cause; None for a mistake of ours, which keeps its traceback."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'output'}: {error.strerror or error}"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out of memory; try a smaller --batch"
+    return None

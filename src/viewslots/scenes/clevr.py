@@ -21,8 +21,18 @@ COUNTS = {**dict.fromkeys(("train", "valid", "test1", "live"), (3, 6)), "test2":
 """Range of the number of objects."""
 
 
+class RayTraced:
+    """What the worlds of CLEVR share."""
+
+    def slots(self, split: str) -> int:
+        return split_range(COUNTS, split)[1]
+
+    def render(self, scenes: Sequence[Scene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
+        return render_views(scenes, slots, device, quality)[0]
+
+
 @dataclass(frozen=True)
-class ClevrMultiWorld:
+class ClevrMultiWorld(RayTraced):
     """CLEVR-M1..M4: narrow or wide ranges of views; colour, shape and material of a scene's objects free or shared."""
 
     name: str
@@ -32,34 +42,22 @@ class ClevrMultiWorld:
     height: int = WINDOW_64.height
     width: int = WINDOW_64.width
 
-    def slots(self, split: str) -> int:
-        return split_range(COUNTS, split)[1]
-
     def sample(self, seed: int, split: str, index: int) -> Scene:
         return sample_multi_view(
             self.name, self.ranges, self.shared, split_range(COUNTS, split), self.views, seed, split, index
         )
 
-    def render(self, scenes: Sequence[Scene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
-        return render_views(scenes, slots, device, quality)[0]
-
 
 @dataclass(frozen=True)
-class ClevrWorld:
+class ClevrWorld(RayTraced):
     """CLEVR from its own camera, at least 128 pixels of every object in sight."""
 
     views: int = 1
     height: int = WINDOW_128.height
     width: int = WINDOW_128.width
 
-    def slots(self, split: str) -> int:
-        return split_range(COUNTS, split)[1]
-
     def sample(self, seed: int, split: str, index: int) -> Scene:
         return sample_single_view(split_range(COUNTS, split), seed, split, index, visible_pixels)
-
-    def render(self, scenes: Sequence[Scene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
-        return render_views(scenes, slots, device, quality)[0]
 
 
 CLEVR_M = {
