@@ -145,6 +145,14 @@ def test_bench_scenes_tells_its_story(tmp_path: Path) -> None:
     assert printed["provenance"]["command"].startswith("viewslots bench scenes")
 
 
+def test_bench_infer_puts_ours_beside_the_papers() -> None:
+    printed = json.loads(viewslots("bench", "infer", "--device", "cpu", "--seconds", 0.01).stdout)
+    assert printed["models"]["clevr-m1"]["parameters"] == 55_086_527
+    assert printed["models"]["compact"]["parameters"] <= 4_000_000
+    times = {name: row["decompose_seconds"] for name, row in printed["models"].items()}
+    assert printed["paper_over_compact"] == pytest.approx(times["clevr-m1"] / times["compact"])
+
+
 def test_info_counts_the_papers_parameters() -> None:
     described = json.loads(viewslots("info", "clevr-m1").stdout)
     assert described["parameters"]["total"] == 55_086_527

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "figures": set(),
     "data_presets": {"scenes"},
     "model_presets": {"models"},
-    "bench": {"scenes", "provenance"},
+    "bench": {"models", "model_presets", "provenance", "scenes"},
     "demo": {"data", "data_presets", "figures"},
     "cli": {"bench", "data", "data_presets", "demo", "model_presets", "scenes"},
     "__main__": {"cli"},

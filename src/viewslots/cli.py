@@ -155,7 +155,7 @@ def demo(
 
 
 def bench(
-    what: Positional[Literal["scenes"]],
+    what: Positional[Literal["scenes", "infer"]],
     /,
     out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: standard output alone)")] = None,
     device: Device = "auto",
@@ -165,17 +165,17 @@ def bench(
     """Measure speed, side by side in one run, as JSON with the hardware and the commit.
 
     Args:
-        what: scenes: pictures a second of the renderer.
+        what: scenes: pictures a second of the renderer; infer: seconds to load a model and to decompose a scene.
         out: File to write as well.
         device: What to measure.
-        seconds: Least time for each of three figures; on a CPU the slowest needs a minute whatever you say.
+        seconds: Least time for each figure; of the scenes, the slowest needs a minute on a CPU whatever you say.
         seed: Seed of the scenes.
     """
-    from viewslots.bench import bench_scenes
+    from viewslots.bench import bench_infer, bench_scenes
 
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out: {out.parent} is no folder; make it first")
-    result = bench_scenes(pick_device(device), seconds, seed)
+    result = {"scenes": bench_scenes, "infer": bench_infer}[what](pick_device(device), seconds, seed)
     if out is not None:
         from viewslots.data.disk import write_json
 
