@@ -127,7 +127,9 @@ def render(
     description = Scene.load(scene)
     if seed is not None:
         description = replace(description, key=seed % 2**32)
-    pictures, linear = render_views([description], len(description.objects), pick_device(device), quality)
+    with Progress("parts") as progress:
+        slots = len(description.objects)
+        pictures, linear = render_views([description], slots, pick_device(device), quality, progress)
     names = ("image", "segment", "overlap", "shapes", "shadows", "depth_order", "camera")
     arrays = {name: getattr(pictures, name)[0] for name in names} | {"linear": linear[0]}
     print(save_npz(out, arrays))

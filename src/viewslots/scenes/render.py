@@ -4,7 +4,7 @@ Sub-pixel rays say who is seen where; the ground is lit at a quarter of them, wh
 object points are shaded one by one. The film filters all of it to pixels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -175,6 +175,9 @@ def segment_of(visible: Tensor) -> Tensor:
     return torch.where(covered & (best > 0), index, BACKGROUND).to(torch.uint8)
 
 
+Progress = Callable[[int, int], None]
+"""Called with the parts done and the parts in all."""
+
 PAIRS_ON_CPU = 2_000_000
 """Ray-body pairs that a core holds at once: what still fits the caches."""
 PAIRS_ON_GPU = 400_000_000
@@ -192,7 +195,11 @@ def pairs_at_once(device: torch.device) -> int:
 
 
 def render_views(
-    scenes: Sequence[Scene], slots: int, device: torch.device | str = "cpu", quality: str = "fast"
+    scenes: Sequence[Scene],
+    slots: int,
+    device: torch.device | str = "cpu",
+    quality: str = "fast",
+    progress: Progress = lambda done, total: None,
 ) -> tuple[Pictures, np.ndarray]:
     """Pictures of scenes that share film format, backdrop and number of views, and linear radiance [S, M, H, W, 3]."""
     picture, views = common_format(scenes, slots)
@@ -203,7 +210,7 @@ def render_views(
     key = film.mix(key, torch.arange(views, device=device).repeat(len(scenes)))
     # A training loop around us may have chosen lower precision for its own products.
     with torch.no_grad(), torch.autocast(stage.device.type, enabled=False):
-        out = expose_in_parts(stage[row], cameras, key, picture, QUALITIES[quality])
+        out = expose_in_parts(stage[row], cameras, key, picture, QUALITIES[quality], progress)
 
     def stored(values: Tensor) -> np.ndarray:
         return values.reshape(len(scenes), views, *values.shape[1:]).cpu().numpy()
@@ -237,7 +244,9 @@ def common_format(scenes: Sequence[Scene], slots: int) -> tuple[Picture, int]:
     return first.picture, len(first.cameras)
 
 
-def expose_in_parts(stage: Stage, cameras: Cameras, keys: Tensor, picture: Picture, quality: Quality) -> Film:
+def expose_in_parts(
+    stage: Stage, cameras: Cameras, keys: Tensor, picture: Picture, quality: Quality, progress: Progress
+) -> Film:
     """`expose` in bands of rows and groups of views: memory stays bounded, pixels do not depend on the parts."""
     pairs_per_row = picture.width * quality.samples * max(stage.bodies.radius.shape[1], 1)
     rows_at_once = max(1, pairs_at_once(stage.device) // pairs_per_row)
@@ -246,7 +255,10 @@ def expose_in_parts(stage: Stage, cameras: Cameras, keys: Tensor, picture: Pictu
     bands = [replace(picture, up=up, down=min(up + band, picture.down)) for up in range(picture.up, picture.down, band)]
     parts = [(slice(start, start + group), window) for start in range(0, len(keys), group) for window in bands]
     films = on_all_cores(
-        lambda part: expose(stage[part[0]], cameras[part[0]], keys[part[0]], part[1], quality), parts, stage.device
+        lambda part: expose(stage[part[0]], cameras[part[0]], keys[part[0]], part[1], quality),
+        parts,
+        stage.device,
+        progress,
     )
     groups = [films[start : start + len(bands)] for start in range(0, len(films), len(bands))]
 
@@ -260,14 +272,22 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def on_all_cores(work: Callable[[T], R], parts: Sequence[T], device: torch.device) -> list[R]:
+def on_all_cores(work: Callable[[T], R], parts: Sequence[T], device: torch.device, progress: Progress) -> list[R]:
     """Work on parts side by side, a core each: threads within small operations would mostly wait for each other."""
+
+    def counted(results: Iterable[R]) -> list[R]:
+        done: list[R] = []
+        for result in results:
+            done.append(result)
+            progress(len(done), len(parts))
+        return done
+
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1 or len(parts) == 1:
-        return [work(part) for part in parts]
+        return counted(map(work, parts))
     try:
         with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(1)) as pool:
-            return list(pool.map(work, parts))
+            return counted(pool.map(work, parts))
     finally:
         torch.set_num_threads(threads)  # threads that start later inherit the last word on it
 
