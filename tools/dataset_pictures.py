@@ -7,7 +7,6 @@ from pathlib import Path
 
 from viewslots.data_presets import DATA_PRESETS
 from viewslots.figures import contact_sheet
-from viewslots.types import Pictures
 
 OUT = Path(__file__).parent.parent / "docs" / "pictures"
 
@@ -16,10 +15,8 @@ def sheet(name: str) -> None:
     world = DATA_PRESETS[name].world(None)
     scenes, views = (2, 4) if world.views > 1 else (8, 1)
     made = world.render([world.sample(0, "test1", index) for index in range(scenes)], world.slots("test1"))
-    shown = {key: getattr(made, key)[:, :views] for key in Pictures.keys() if key != "num_objects"}  # noqa: SIM118
-    pictures = Pictures(**shown, num_objects=made.num_objects)
     zoom = 2 if world.width == 64 else 1
-    contact_sheet(pictures, zoom).save(OUT / f"{name}.png", optimize=True)
+    contact_sheet(made.first_views(views), zoom).save(OUT / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from viewslots.data.making import Progress, make_dataset
+from viewslots.data.making import make_dataset
 from viewslots.data.store import Store
 from viewslots.data_presets import data_preset
 from viewslots.errors import UserError
 from viewslots.figures import contact_sheet
-from viewslots.types import Pictures
+from viewslots.types import Pictures, Progress
 
 PRESET = "clevr-m1"
 SCENES, VIEWS = 3, 4
@@ -23,15 +23,13 @@ def run_demo(out: Path, seed: int, progress: Progress | None = None) -> tuple[Pa
     counts = {"test1": SCENES - 1, "test2": 1}
     make_dataset(data_preset(PRESET).world(None), counts, data, preset=PRESET, seed=seed, progress=progress)
     store = Store.open(data)
-    pictures = [first_views(store, split) for split in counts]
+    pictures = [stored_pictures(store, split).first_views(VIEWS) for split in counts]
     slots = max(part.shapes.shape[2] for part in pictures)
     sheet = data.with_suffix(".png")
     contact_sheet(Pictures.concatenate([part.padded(slots) for part in pictures]), zoom=2).save(sheet)
     return sheet, data
 
 
-def first_views(store: Store, split: str) -> Pictures:
-    """The first few views of a split."""
+def stored_pictures(store: Store, split: str) -> Pictures:
     arrays = store.split(split)
-    keys = Pictures.keys()
-    return Pictures(**{key: arrays[key][:] if key == "num_objects" else arrays[key][:, :VIEWS] for key in keys})
+    return Pictures(**{key: arrays[key] for key in Pictures.keys()})  # noqa: SIM118

@@ -1,10 +1,14 @@
 """The vocabulary: the typed values that the stages exchange, with their shapes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done and how much there is in all."""
 
 BACKGROUND = 255
 """Value of `segment` where no object is seen."""
@@ -36,6 +40,11 @@ class Pictures:
     @classmethod
     def keys(cls) -> tuple[str, ...]:
         return tuple(field.name for field in fields(cls))
+
+    def first_views(self, count: int) -> "Pictures":
+        """The same scenes with fewer views."""
+        cut = {key: getattr(self, key)[:, :count] for key in self.keys() if key != "num_objects"}
+        return replace(self, **cut)
 
     def padded(self, slots: int) -> "Pictures":
         """The same with room for `slots` objects."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from viewslots.data.contract import bytes_per_scene
 from viewslots.data.disk import sha256
 from viewslots.data.invariants import first_violation
-from viewslots.data.making import Progress
 from viewslots.data.store import SplitArrays, Store
 from viewslots.errors import UserError
+from viewslots.types import Progress
 
 BLOCK_BYTES = 32 * 2**20
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from viewslots.data.hdf5_export import export_hdf5
 from viewslots.data.hdf5_import import import_hdf5
-from viewslots.data.making import Progress
 from viewslots.data.store import Store
 from viewslots.errors import UserError
+from viewslots.types import Progress
 
 SUFFIXES = (".h5", ".hdf5")
 

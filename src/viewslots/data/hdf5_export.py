@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from viewslots.data.checks import scenes_per_block
 from viewslots.data.disk import flush_folder, plain_errors
 from viewslots.data.hdf5_layout import GROUP_OF_SPLIT, OPAQUE
-from viewslots.data.making import Progress
 from viewslots.data.store import SplitArrays, Store
 from viewslots.errors import UserError
-from viewslots.types import BACKGROUND
+from viewslots.types import BACKGROUND, Progress
 
 CHUNK_BYTES = 64 * 2**20
 

@@ -10,10 +10,10 @@ from viewslots.data.contract import KEYS, SPLIT_NAME
 from viewslots.data.disk import plain_errors, sha256, shown
 from viewslots.data.hdf5_guard import members, open_hdf5, reading, require_total
 from viewslots.data.hdf5_layout import GROUP_OF_SPLIT, SPLIT_OF_GROUP, GroupReader
-from viewslots.data.making import Progress
 from viewslots.data.meta import Plan, Source, SplitPlan
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
+from viewslots.types import Progress
 
 
 def import_hdf5(source: Path, out: Path, progress: Progress | None = None) -> Path:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,7 @@ from viewslots.data.npy import HEADER_BYTES
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
 from viewslots.scenes.world import World
-
-Progress = Callable[[int, int], None]
-"""Called with the scenes done and the scenes in all."""
+from viewslots.types import Progress
 
 DIFFERENT = 0.01
 """Share of values off by more than 1 from which on two pictures show different things."""

@@ -22,7 +22,7 @@ from viewslots.scenes.lights import Stage, look_at_origin
 from viewslots.scenes.materials import Points
 from viewslots.scenes.shading import onto_ground, outgoing, surface
 from viewslots.scenes.spec import Picture, Scene
-from viewslots.types import BACKGROUND, COVERED, Pictures
+from viewslots.types import BACKGROUND, COVERED, Pictures, Progress
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,6 @@ def segment_of(visible: Tensor) -> Tensor:
     covered = film.to_alpha8(visible.sum(1)) >= COVERED
     return torch.where(covered & (best > 0), index, BACKGROUND).to(torch.uint8)
 
-
-Progress = Callable[[int, int], None]
-"""Called with the parts done and the parts in all."""
 
 PAIRS_ON_CPU = 2_000_000
 """Ray-body pairs that a core holds at once: what still fits the caches."""
