@@ -1,0 +1,1 @@
+"""Speed, measured within one run: every figure stands beside another of the same machine and minute."""

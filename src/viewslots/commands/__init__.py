@@ -1,0 +1,1 @@
+"""One thin function a command, a file for each stage."""
