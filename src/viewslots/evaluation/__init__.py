@@ -1,0 +1,1 @@
+"""Metrics, the protocol of the paper, and reports."""
