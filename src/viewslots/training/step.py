@@ -18,7 +18,7 @@ TERMS = tuple(field.name for field in fields(ElboTerms))
 
 @dataclass(frozen=True)
 class StepTerms:
-    """What a step says of its batch: means over the scenes, on the device. Reading them waits for it; so read rarely."""
+    """What a step says of its batch: means over the scenes, on the device. Reading waits for it: read rarely."""
 
     weighted: Float[Tensor, ""]
     """What was minimised."""
