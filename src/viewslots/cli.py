@@ -8,8 +8,11 @@ import tyro
 
 from viewslots import __version__
 from viewslots.commands.data import check_data, convert, make_data, render
+from viewslots.commands.evaluation import estimate_viewpoints, evaluate, report
 from viewslots.commands.measure import bench
+from viewslots.commands.scoring import score
 from viewslots.commands.show import demo, info
+from viewslots.commands.training import train
 from viewslots.errors import UserError
 from viewslots.terminal import say
 
@@ -19,6 +22,11 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "check-data": check_data,
     "convert": convert,
     "render": render,
+    "train": train,
+    "score": score,
+    "evaluate": evaluate,
+    "estimate-viewpoints": estimate_viewpoints,
+    "report": report,
     "info": info,
     "bench": bench,
 }

@@ -1,12 +1,14 @@
-"""Pictures for people: contact sheets of scenes with their truth."""
+"""Pictures for people: contact sheets of scenes with their truth, and of what a method makes of them."""
 
 import colorsys
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
+from torch import Tensor
 
-from viewslots.types import BACKGROUND, COVERED, Pictures
+from viewslots.types import BACKGROUND, COVERED, Decomposition, Pictures
 
 GAP, CAPTION, SCENE_GAP = 3, 14, 16
 Rgb = NDArray[np.uint8]
@@ -91,4 +93,35 @@ def contact_sheet(pictures: Pictures, zoom: int) -> Image.Image:
                 picture = Image.fromarray(cell).resize((width, height), Image.Resampling.NEAREST)
                 place = (left + view * (width + GAP), GAP + row * (height + GAP + CAPTION) + CAPTION)
                 sheet.paste(picture, place)
+    return sheet
+
+
+def layer_columns(observed: Float[Tensor, "3 H W"], answer: Decomposition, scene: int, view: int) -> dict[str, Tensor]:
+    """A picture and what a method makes of it, by caption; layers show what is seen of them, on grey."""
+    shown, masks = answer.reconstruction[scene, view], answer.layer_masks[scene, view]
+    layers = [0.5 + (shown - 0.5) * mask for mask in masks]
+    columns = {"observed": observed, "rebuilt": shown}
+    first = int(answer.has_background)
+    columns |= {f"object {k + 1}": layer for k, layer in enumerate(layers[first:])}
+    return columns | ({"background": layers[0]} if answer.has_background else {})
+
+
+def decomposition_sheet(image: Float[Tensor, "S M 3 H W"], answer: Decomposition, zoom: int = 1) -> Image.Image:
+    """Rows: the views of the first S scenes of an answer; columns: the picture, its reconstruction, every layer."""
+    scenes, views, _, pixel_rows, pixel_columns = image.shape
+    height, width = pixel_rows * zoom, max(pixel_columns * zoom, 64)  # room for the captions
+    captions = list(layer_columns(image[0, 0], answer, 0, 0))
+    down = CAPTION + scenes * (views * (height + GAP) + SCENE_GAP) - SCENE_GAP + GAP
+    sheet = Image.new("RGB", (len(captions) * (width + GAP) + GAP, down), "white")
+    draw = ImageDraw.Draw(sheet)
+    for column, caption in enumerate(captions):
+        draw.text((GAP + column * (width + GAP), 0), caption, fill="black")
+    for scene in range(scenes):
+        top = CAPTION + GAP + scene * (views * (height + GAP) + SCENE_GAP)
+        for view in range(views):
+            cells = layer_columns(image[scene, view], answer, scene, view).values()
+            for column, cell in enumerate(cells):
+                pixels = (cell.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
+                picture = Image.fromarray(pixels).resize((pixel_columns * zoom, height), Image.Resampling.NEAREST)
+                sheet.paste(picture, (GAP + column * (width + GAP), top + view * (height + GAP)))
     return sheet

@@ -22,16 +22,24 @@ class ModelPreset:
     """M while training, after the single-view phase."""
     test_slots: int = 11
     """K on the split with more objects."""
+    world: str = "clevr-m1"
+    """The data preset whose scenes it is trained on."""
+
+    def squeezed(self, steps: int) -> "ModelPreset":
+        """The same training in a run of `steps`: every constant that counts steps shrinks or grows with it."""
+        factor = steps / self.schedule.steps
+        return replace(self, schedule=self.schedule.squeezed(steps), optimisation=self.optimisation.squeezed(factor))
 
 
 MULTI = ModelPreset(OclocConfig(), Schedule(), Optimisation())
 """Trained from scratch for 150k steps."""
 
 
-def second_stage(pretrained: str) -> ModelPreset:
+def second_stage(world: str, pretrained: str) -> ModelPreset:
     """100k further steps on the full circle of viewpoints; temperatures start again, KL weights in half the time."""
     return replace(
         MULTI,
+        world=world,
         schedule=Schedule(steps=100_000, kl_ramp_steps=50_000),
         optimisation=Optimisation(
             learning_rate=1e-4,
@@ -142,12 +150,12 @@ TINY_OPTIMISATION = Optimisation(
 
 MODEL_PRESETS: dict[str, ModelPreset] = {
     "clevr-m1": MULTI,
-    "clevr-m2": MULTI,
-    "clevr-m3": second_stage("clevr-m1"),
-    "clevr-m4": second_stage("clevr-m2"),
-    "dsprites": ModelPreset(DSPRITES, SINGLE_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=9),
-    "abstract": ModelPreset(ABSTRACT, SINGLE_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=7),
-    "clevr": ModelPreset(CLEVR, CLEVR_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=11),
+    "clevr-m2": replace(MULTI, world="clevr-m2"),
+    "clevr-m3": second_stage("clevr-m3", "clevr-m1"),
+    "clevr-m4": second_stage("clevr-m4", "clevr-m2"),
+    "dsprites": ModelPreset(DSPRITES, SINGLE_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=9, world="dsprites"),
+    "abstract": ModelPreset(ABSTRACT, SINGLE_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=7, world="abstract"),
+    "clevr": ModelPreset(CLEVR, CLEVR_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=11, world="clevr"),
     "compact": ModelPreset(COMPACT, Schedule(), Optimisation()),
     "tiny": ModelPreset(TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=2, test_slots=3),
 }
@@ -157,6 +165,12 @@ def model_preset(name: str) -> ModelPreset:
     if name not in MODEL_PRESETS:
         raise UserError(f"unknown preset {name!r}; known are {', '.join(MODEL_PRESETS)}")
     return MODEL_PRESETS[name]
+
+
+def pinned_steps(name: str) -> tuple[int, ...]:
+    """Steps of this preset from which other presets start, so that its runs keep them for good."""
+    uses = [preset.optimisation for preset in MODEL_PRESETS.values()]
+    return tuple(sorted({use.pretrained_step for use in uses if use.pretrained_preset == name}))
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from viewslots.terminal import Device, pick_device, print_json
 
 
 def bench(
-    what: Positional[Literal["scenes", "infer"]],
+    what: Positional[Literal["scenes", "infer", "metrics"]],
     /,
     out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: standard output alone)")] = None,
     device: Device = "auto",
@@ -20,18 +20,21 @@ def bench(
     """Measure speed, side by side in one run, as JSON with the hardware and the commit.
 
     Args:
-        what: scenes: pictures a second of the renderer; infer: seconds to load a model and to decompose a scene.
+        what: scenes: pictures a second of the renderer; infer: seconds to load a model and to decompose a scene;
+            metrics: seconds to score 500 scenes, beside scikit-learn.
         out: File to write as well.
         device: What to measure.
         seconds: Least time for each figure; of the scenes, the slowest needs a minute on a CPU whatever you say.
         seed: Seed of the scenes.
     """
     from viewslots.bench.infer import bench_infer
+    from viewslots.bench.metrics import bench_metrics
     from viewslots.bench.scenes import bench_scenes
 
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out: {out.parent} is no folder; make it first")
-    result = {"scenes": bench_scenes, "infer": bench_infer}[what](pick_device(device), seconds, seed)
+    kinds = {"scenes": bench_scenes, "infer": bench_infer, "metrics": bench_metrics}
+    result = kinds[what](pick_device(device), seconds, seed)
     if out is not None:
         from viewslots.data.disk import write_json
 

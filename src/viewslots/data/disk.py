@@ -9,7 +9,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,30 @@ def write_json(path: Path, value: object) -> None:
     flush_folder(path.parent)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft to fill; flushed and renamed if all went well, removed if not."""
+    draft = path.with_name(path.name + ".tmp")
+    try:
+        yield draft
+        flush_file(draft)
+        os.replace(draft, path)
+        flush_folder(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+
+
+def flush_file(path: Path) -> None:
+    """Flushing is a matter of the file, whoever wrote it."""
+    handle = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def flush_folder(folder: Path) -> None:
     """Make renames and removals in a folder durable; Windows has no such call and needs none."""
     if sys.platform == "win32":
@@ -133,13 +157,14 @@ def flush_folder(folder: Path) -> None:
 class FolderLock:
     """Held by the one process that may write a folder; the system drops it when that process dies."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, option: str = "--out") -> None:
+        """`option` names what the user may choose differently."""
         self._path = path
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         if not self._acquire():
             os.close(self._handle)
             raise UserError(
-                f"{path.parent}: another process is writing this folder; wait for it or choose another --out"
+                f"{path.parent}: another process is writing this folder; wait for it or choose another {option}"
             )
 
     def _acquire(self) -> bool:

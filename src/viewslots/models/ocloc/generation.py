@@ -13,6 +13,18 @@ from viewslots.types import Latents
 
 
 @dataclass(frozen=True)
+class Decoded:
+    """What the decoders say, as they say it."""
+
+    background: Float[Tensor, "BM 3 H W"]
+    """y of the colours."""
+    objects: Float[Tensor, "BMK 4 H W"]
+    """Log-odds of the shape, then y of the colours."""
+    order: Float[Tensor, "B M K"]
+    centre: Float[Tensor, "B M K 2"]
+
+
+@dataclass(frozen=True)
 class Layers:
     """What the decoders say of every view and layer, before occlusion."""
 
@@ -56,16 +68,26 @@ class Generation(nn.Module):
     def forward(self, latents: Latents) -> Layers:
         """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'. Decoders emit y; a colour is (y + 1) / 2."""
         (B, K, _), M = latents.z_attr.shape, latents.z_view.shape[1]
+        decoded = self.decode(latents)
+        background = (widen(decoded.background) + 1) / 2
+        logit_shp, colour = torch.split(widen(decoded.objects), [1, 3], 1)
+        return Layers(
+            background=background.view(B, M, *background.shape[1:]),
+            appearance=((colour + 1) / 2).reshape(B, M, K, *colour.shape[1:]),
+            logit_shp=logit_shp.reshape(B, M, K, *logit_shp.shape[2:]),
+            order=decoded.order,
+            centre=decoded.centre,
+        )
+
+    def decode(self, latents: Latents) -> Decoded:
+        K, M = latents.z_attr.shape[1], latents.z_view.shape[1]
         view_bck, view_obj = view_codes(latents.z_view, K)
         code_bck = torch.cat([view_bck, latents.z_bck[:, None].expand(-1, M, -1)], -1)
         code_obj = torch.cat([view_obj, latents.z_attr[:, None].expand(-1, M, -1, -1)], -1)
-        background = (widen(self.f_bck(code_bck.flatten(0, 1))) + 1) / 2
-        logit_shp, colour = torch.split(widen(self.f_shp_apc(code_obj.flatten(0, 2))), [1, 3], 1)
         order, centre = torch.split(widen(self.f_ord(code_obj)), [1, 2], -1)
-        return Layers(
-            background=background.view(B, M, *background.shape[1:]),
-            appearance=((colour + 1) / 2).view(B, M, K, *colour.shape[1:]),
-            logit_shp=logit_shp.reshape(B, M, K, *logit_shp.shape[2:]),
+        return Decoded(
+            background=self.f_bck(code_bck.flatten(0, 1)),
+            objects=self.f_shp_apc(code_obj.flatten(0, 2)),
             order=order.squeeze(-1),
             centre=centre.tanh(),
         )

@@ -132,10 +132,18 @@ class Inference(nn.Module):
         M, L = keys.shape[1], y_attr.shape[1]
         y_view = y_view[:, :, None].expand(-1, -1, L, -1) if y_view.dim() == 3 else y_view
         y_full = torch.cat([y_view, y_attr[:, None].expand(-1, M, -1, -1)], -1)
-        weights = slot_attention(keys, self.g_qry(y_full))
-        u = torch.einsum("bmln,bmnv->bmlv", weights, values)
-        v_view, v_attr = self.g_upd(y_full, u).split(self.slot_dims, -1)
+        v_view, v_attr = self.g_upd(y_full, self.attend(keys, values, y_full)).split(self.slot_dims, -1)
         return v_view, v_attr
+
+    def attend(
+        self,
+        keys: Float[Tensor, "B M P Dkey"],
+        values: Float[Tensor, "B M P Dval"],
+        y_full: Float[Tensor, "B M L D"],
+    ) -> Float[Tensor, "B M L Dval"]:
+        """Lines 8 and 9: u, what each slot sees in each view."""
+        weights = slot_attention(keys, self.g_qry(y_full))
+        return torch.einsum("bmln,bmnv->bmlv", weights, values)
 
     def merge_slots(self, v_view: Float[Tensor, "B M L Dvw"]) -> Float[Tensor, "B M *slots Dvw"]:
         """Line 11: the mean over all slots."""

@@ -1,6 +1,7 @@
 """OCLOC: infer, sample, render, elbo."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -36,6 +37,8 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     """The model of the paper. Weights are drawn from `generator`, or from seed 0."""
 
     method = "ocloc"
+    knows_viewpoints: ClassVar[bool] = True
+    """One code a view, apart from the objects: `decompose_new_views` and `view_codes` answer."""
     config_class = OclocConfig
     inference_class: type[Inference] = Inference
 
@@ -74,14 +77,18 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         """
         posterior = self.infer(batch, noise, background_index)
         latents = self.sample(posterior, noise, annealing)
-        rendering = self.render(latents, annealing, noise)
-        nll = negative_log_likelihood(batch.image, rendering.reconstruction, batch.view_mask, self.config.sigma_x)
+        nll = self.likelihood(batch, latents, annealing, noise)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, self.config.sigma_x),
             nll=nll,
             **divergences(posterior, batch.view_mask, self.config.alpha),
             **self.nvil(batch.image, batch.view_mask, posterior, nll),
         )
+
+    def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
+        """L_nll of one sample, with relaxed shapes and noisy appearances."""
+        rendering = self.render(latents, annealing, noise)
+        return negative_log_likelihood(batch.image, rendering.reconstruction, batch.view_mask, self.config.sigma_x)
 
     def infer(self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "B"] | None = None) -> Posterior:
         """Algorithm 1. Nothing is checked here, as in `elbo`; `decompose` and `estimate_views` do."""
@@ -145,7 +152,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         """One stochastic answer for every scene: sampled latents and presences, shape probabilities."""
         self.check(batch)
         annealing = annealing or self.annealed()
-        noise = self.draw_noise(batch, generator, slots)
+        noise = self.draw_latent_noise(batch, generator, slots)
         posterior = self.infer(batch, noise)
         latents = self.sample(posterior, noise, annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
@@ -160,6 +167,33 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
             presence_probability=posterior.kappa,
             depth_order=rendering.order,
         )
+
+    @torch.no_grad()
+    def decompose_new_views(
+        self,
+        given: SceneBatch,
+        new: SceneBatch,
+        generator: torch.Generator,
+        slots: int | None = None,
+        annealing: Annealing | None = None,
+    ) -> Decomposition:
+        """Appendix 'Viewpoint Estimation': the scene is inferred from the given views, and only the viewpoints of the
+        new ones are; the answer shows the new views.
+        """
+        self.check(given)
+        annealing = annealing or self.annealed()
+        noise, new_noise = (self.draw_latent_noise(batch, generator, slots) for batch in (given, new))
+        posterior = self.estimate_views(new, self.infer(given, noise), new_noise)
+        latents = self.sample(posterior, replace(noise, z_view=new_noise.z_view), annealing)
+        return self.decomposition(self.render(latents, annealing), latents, posterior)
+
+    @torch.no_grad()
+    def view_codes(
+        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None
+    ) -> Float[Tensor, "B M Dview"]:
+        """mu_view: those behind the answer of `decompose` for the same generator state."""
+        self.check(batch)
+        return self.infer(batch, self.draw_latent_noise(batch, generator, slots)).mu_view
 
     @torch.no_grad()
     def sample_prior(self, scenes: int, views: int, slots: int, generator: torch.Generator) -> PriorScene:
@@ -182,6 +216,10 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         """All the randomness of one pass over `batch` with K = `slots` (default: as trained)."""
         (B, M, _, H, W), K = batch.image.shape, check_slots(self.config.slots if slots is None else slots)
         return self.noise_for(B, check_views(M), K, (H, W), Source(generator, self.device))
+
+    def draw_latent_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
+        """The beginning of `draw_noise`, without the noise of each pixel, which training alone asks for."""
+        return self.draw_noise(replace(batch, image=batch.image[..., :0, :0]), generator, slots)
 
     def noise_for(self, B: int, M: int, K: int, size: tuple[int, int], source: Source) -> Noise:
         config, view_slots = self.config, self.view_slots(K)

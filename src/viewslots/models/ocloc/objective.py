@@ -1,6 +1,7 @@
 """The loss: appendix 'Details of Loss Function', and NVIL for the background index."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
@@ -60,6 +61,8 @@ class Nvil(nn.Module):
     mean: Tensor
     variance: Tensor
     weight: Tensor
+    gather: Callable[[Tensor], Tensor] | None = None
+    """Joins a [B] of this process with those of all others that train the same model, whose statistics are shared."""
 
     def __init__(self, network: BaselineNetwork, config: NvilConfig) -> None:
         super().__init__()
@@ -93,6 +96,8 @@ class Nvil(nn.Module):
         Scenes without views (padding) do not count, nor do signals that are not finite: one bad step must not spoil the
         statistics for good.
         """
+        if self.gather is not None:
+            signal, views = self.gather(signal), self.gather(views)
         real = (views > 0) & signal.isfinite()
         count = real.sum().clamp(min=1)
         single = torch.where(real, signal / views.clamp(min=1), 0.0)

@@ -18,6 +18,7 @@ from viewslots.models.ocloc.noise import Noise, Source
 from viewslots.models.ocloc.schedule import Annealing
 from viewslots.types import Decomposition, ElboTerms, Posterior, Rendering, SceneBatch
 
+NO_VIEWPOINTS = "the per-view baseline knows no scene apart from a view, so there are no viewpoints to estimate"
 TERMS = tuple(field.name for field in fields(ElboTerms))
 
 
@@ -44,6 +45,7 @@ class PerViewOcloc(Ocloc):
     """The baseline, with the networks of OCLOC. Between `fold` and the answers it sees B M scenes of one view."""
 
     method = "ocloc-per-view"
+    knows_viewpoints = False
     inference_class = PerViewInference
 
     def view_slots(self, K: int) -> tuple[int, ...]:
@@ -59,9 +61,22 @@ class PerViewOcloc(Ocloc):
         return super().infer(fold(batch), noise, background_index)
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
-        raise UserError(
-            "the per-view baseline knows no scene apart from a view, so there are no viewpoints to estimate"
-        )
+        raise UserError(NO_VIEWPOINTS)
+
+    def decompose_new_views(
+        self,
+        given: SceneBatch,
+        new: SceneBatch,
+        generator: torch.Generator,
+        slots: int | None = None,
+        annealing: Annealing | None = None,
+    ) -> Decomposition:
+        raise UserError(NO_VIEWPOINTS)
+
+    def view_codes(
+        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None
+    ) -> Float[Tensor, "B M Dview"]:
+        raise UserError(NO_VIEWPOINTS)
 
     def elbo(
         self,

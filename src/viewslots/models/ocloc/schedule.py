@@ -33,8 +33,10 @@ class Annealing:
     def tensors(self, device: torch.device | str) -> "Annealing":
         """The same values as tensors without dimensions, for a step that is compiled or captured as a graph."""
         names = [field.name for field in fields(self)]
-        # One copy to the device, not one a value.
-        values = torch.tensor([float(getattr(self, name)) for name in names], device=device).unbind()
+        # One copy to the device, not one a value, and without waiting for it.
+        numbers = torch.tensor([float(getattr(self, name)) for name in names])
+        pinned = numbers.pin_memory() if torch.device(device).type == "cuda" else numbers
+        values = pinned.to(device, non_blocking=True).unbind()
         return replace(self, **dict(zip(names, values, strict=True)))
 
 
@@ -44,6 +46,11 @@ def exponential(start: float, end: float, share: float) -> float:
 
 def linear(start: float, end: float, share: float) -> float:
     return start + (end - start) * min(max(share, 0.0), 1.0)
+
+
+def scaled(steps: int, factor: float) -> int:
+    """A number of steps in a run that is `factor` times as long. What exists does not vanish."""
+    return max(1, round(steps * factor)) if steps else 0
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,10 @@ class Schedule:
             compactness_scale=self.compactness_scale,
         )
 
+    def squeezed(self, steps: int) -> "Schedule":
+        """The same schedule over a run of `steps`."""
+        return replace(self, steps=steps, kl_ramp_steps=scaled(self.kl_ramp_steps, steps / self.steps))
+
     def as_printed(self) -> "Schedule":
         """The paper's text: constant lambda, KL weights of 1, no compactness noise (temperatures: not given)."""
         return replace(
@@ -109,6 +120,16 @@ class Optimisation:
     """Start from the weights of this preset ..."""
     pretrained_step: int = 0
     """... at this step."""
+
+    def squeezed(self, factor: float) -> "Optimisation":
+        """The same settings in a run that is `factor` times as long."""
+        return replace(
+            self,
+            decay_steps=scaled(self.decay_steps, factor),
+            warmup_steps=scaled(self.warmup_steps, factor),
+            single_view_steps=scaled(self.single_view_steps, factor),
+            pretrained_step=scaled(self.pretrained_step, factor),
+        )
 
     def learning_rate_at(self, step: int) -> float:
         warmup = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0

@@ -1,0 +1,243 @@
+"""train."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tqdm import tqdm
+from tyro.conf import Positional, arg
+
+from viewslots.errors import UserError
+from viewslots.terminal import Device, pick_device, print_json, say
+
+if TYPE_CHECKING:
+    import torch
+
+    from viewslots.models.ocloc.model import Ocloc
+    from viewslots.training.distributed import Ranks
+    from viewslots.training.loop import Outcome
+    from viewslots.training.run import RunFolder
+    from viewslots.training.settings import RunSettings
+
+PresetName = Literal["clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr", "dsprites", "abstract", "compact", "tiny"]
+MethodName = Literal["ocloc", "per-view"]
+
+
+def choice(metavar: str, default: str) -> Any:
+    """Help for an option that has no value of its own unless given: a resumed run then keeps what it has."""
+    return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
+def train(
+    preset: Annotated[Positional[PresetName | None], choice("PRESET", "that of the run, with --resume")] = None,
+    /,
+    *,
+    run: Path,
+    data: Annotated[str | None, choice("DIR|live", "that of the run, with --resume")] = None,
+    steps: Annotated[int | None, choice("N", "as in the paper")] = None,
+    seed: Annotated[int | None, choice("S", "0")] = None,
+    seeds: Annotated[str | None, choice("S,S,...", "one run")] = None,
+    resume: bool = False,
+    init: Annotated[str | None, choice("RUN", "random weights")] = None,
+    batch: Annotated[int | None, choice("N", "as in the paper")] = None,
+    learning_rate: Annotated[float | None, choice("RATE", "as in the paper")] = None,
+    method: Annotated[MethodName | None, choice("{ocloc,per-view}", "ocloc")] = None,
+    validate_every: Annotated[int | None, choice("N", "a twentieth of the run")] = None,
+    checkpoint_every: Annotated[int | None, choice("N", "a twentieth of the run, 5000 at most")] = None,
+    device: Device = "auto",
+    precision: Literal["auto", "bf16", "fp32"] = "auto",
+    fast: bool = True,
+) -> None:
+    """Train a model. SIGTERM and Ctrl-C save first; `viewslots train --run RUN --resume` goes on.
+
+    Args:
+        preset: The paper's clevr-m1..m4, clevr, dsprites, abstract; ours: compact, tiny.
+        run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
+        data: A data set made by make-data, or `live`: fresh scenes at every step, no disk.
+        steps: Length of the run; every constant of the preset's schedule is squeezed or stretched with it.
+        seed: Decides first weights, order of scenes, choice of views and noise.
+        seeds: Several seeds with commas between them, all at once, into RUN/seed-S.
+        resume: Go on with a run from its newest checkpoint; needs no other option but --run.
+        init: A run whose weights to start from (clevr-m3 and clevr-m4 need clevr-m1 and clevr-m2).
+        batch: Scenes in a batch, of all processes together.
+        learning_rate: Largest learning rate.
+        method: ocloc, or per-view, the paper's baseline without object constancy.
+        validate_every: Steps from one validation to the next.
+        checkpoint_every: Steps from one checkpoint to the next; the last three are kept.
+        device: Where to train; auto takes a GPU if there is one.
+        precision: auto is bf16 on a GPU and fp32 on a CPU.
+        fast: Use the fast twins of the networks; the result is the same up to rounding.
+    """
+    given = {
+        "preset": preset,
+        "data": data,
+        "steps": steps,
+        "seed": seed,
+        "init": init,
+        "batch": batch,
+        "learning_rate": learning_rate,
+        "method": method,
+        "validate_every": validate_every,
+        "checkpoint_every": checkpoint_every,
+        "precision": None if precision == "auto" else precision,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if seeds is None:
+        train_one(run, given, device, fast, resume)
+    else:
+        train_many(run, given, device, fast, resume, seeds)
+
+
+def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
+    from viewslots.training.distributed import joined_ranks, local_device, was_restarted
+    from viewslots.training.signals import Interrupted
+
+    where = local_device(pick_device(device))
+    resume = resume or (was_restarted() and (run / "config.json").exists())
+    speaks = False
+    try:
+        with joined_ranks(where) as ranks:
+            speaks = ranks.first
+            outcome = run_training(run, given, where, fast, resume, ranks)
+        if speaks:
+            print_json(asdict(outcome))
+    except Interrupted as stop:
+        if speaks:
+            say(f"viewslots: {stop}, all saved; go on with: viewslots train --run {run} --resume")
+        raise SystemExit(128 + stop.number) from None
+
+
+def run_training(
+    run: Path, given: dict[str, Any], device: "torch.device", fast: bool, resume: bool, ranks: "Ranks"
+) -> "Outcome":
+    """Rank 0 opens the folder and tells the others what it says."""
+    from viewslots.training.assembly import assemble
+    from viewslots.training.loop import Training
+    from viewslots.training.settings import RunSettings
+
+    with ExitStack() as stack:
+        folder, weights, text = None, None, ""
+        if ranks.first:
+            folder, settings, weights = open_run(run, given, device.type, fast, resume)
+            stack.enter_context(folder)
+            text = json.dumps(settings.to_json())
+        settings = RunSettings.from_json(json.loads(ranks.tell(text)))
+        parts = assemble(settings, device, ranks, weights)
+        training = Training(settings, parts, folder, ranks, Console(settings.steps, ranks.first))
+        training.resume()
+        return training.run()
+
+
+def open_run(
+    run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool
+) -> tuple["RunFolder", "RunSettings", "Ocloc | None"]:
+    """The folder, what it is to hold, and the weights to start from if not those of the seed."""
+    from viewslots.training.opening import begin_run, has_checkpoint, resume_run
+
+    if resume:
+        folder, settings = resume_run(run, given, fast)
+    else:
+        folder, settings = begin_run(run, given, "bf16" if device == "cuda" else "fp32", fast)
+    try:
+        return folder, settings, first_weights(settings) if settings.init and not has_checkpoint(folder) else None
+    except BaseException:
+        folder.close()
+        raise
+
+
+def first_weights(settings: "RunSettings") -> "Ocloc":
+    """Of --init: the step that the preset asks for where that run has kept it, else its best model."""
+    from viewslots.runs import load_run
+    from viewslots.training.curriculum import pinned_model
+
+    assert settings.init is not None
+    pinned = pinned_model(Path(settings.init), settings)
+    if pinned is None:
+        say(f"starting from the best model of {settings.init}")
+        return load_run(settings.init)
+    say(f"starting from step {pinned[1]} of {settings.init}, kept for this")
+    return pinned[0]
+
+
+def train_many(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, seeds: str) -> None:
+    """One process a seed."""
+    from viewslots.training.seeds import exit_code, parse_seeds, run_seeds, seed_folder
+
+    if "seed" in given:
+        raise UserError("--seed and --seeds together: give one of them")
+    numbers = parse_seeds(seeds)
+    preset = [str(given["preset"])] if "preset" in given else []
+    options = {name: value for name, value in given.items() if name != "preset"} | {"device": device}
+    common = [text for name, value in options.items() for text in ("--" + name.replace("_", "-"), str(value))]
+    words = {}
+    for seed in numbers:
+        folder = seed_folder(run, seed)
+        again = ["--resume"] if resume and (folder / "config.json").exists() else []
+        flags = again + ([] if fast else ["--no-fast"])
+        words[seed] = ["train", *preset, *common, "--seed", str(seed), "--run", str(folder), *flags]
+    results = run_seeds(words, say)
+    print_json(results.to_json())
+    if results.signal:
+        say(f"viewslots: all seeds stopped; go on with: viewslots train --run {run} --seeds {seeds} --resume")
+    elif results.failed:
+        say(f"viewslots: seeds {', '.join(map(str, results.failed))} failed; see their lines above")
+    raise SystemExit(exit_code(results))
+
+
+class Console:
+    """How it goes, on stderr: a bar with the last figures on a terminal, else a line at every row of figures."""
+
+    def __init__(self, steps: int, speaks: bool) -> None:
+        self.steps, self.speaks = steps, speaks
+        self._scores = ""
+        self._bar: tqdm[Any] | None = None
+        self._first: tuple[int, float] | None = None
+
+    def step(self, done: int) -> None:
+        if not self.speaks:
+            return
+        if self._first is None:
+            # The first step compiles and loads; rates are counted from its end.
+            self._first = done, time.monotonic()
+            if sys.stderr.isatty():
+                self._bar = tqdm(total=self.steps, initial=done, unit="step", file=sys.stderr, dynamic_ncols=True)
+        elif self._bar is not None:
+            self._bar.update(done - self._bar.n)
+        if done == self.steps and self._bar is not None:
+            self._bar.refresh()
+
+    def figures(self, step: int, terms: Mapping[str, float]) -> None:
+        if not self.speaks:
+            return
+        names = ("loss", "nll", "view", "attr", "rho", "prs")
+        text = " ".join(f"{name} {terms[name]:.4g}" for name in names) + self._scores
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+        else:
+            say(f"step {step}/{self.steps}  {self.pace(step)}  {text}")
+
+    def pace(self, step: int) -> str:
+        """Rate and remaining time."""
+        first, since = self._first or (step, time.monotonic())
+        if step <= first:
+            return "-"
+        rate = (step - first) / max(time.monotonic() - since, 1e-9)
+        left = int((self.steps - step) / rate)
+        return f"{rate:.1f} steps/s  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+
+    def scores(self, step: int, scores: Mapping[str, float | None]) -> None:
+        known = {name: value for name, value in scores.items() if value is not None}
+        self._scores = f"  at {step}: " + " ".join(f"{name} {value:.3f}" for name, value in known.items())
+
+    def say(self, line: str) -> None:
+        if not self.speaks:
+            return
+        if self._bar is not None:
+            self._bar.write(line, file=sys.stderr)
+        else:
+            say(line)

@@ -1,0 +1,73 @@
+"""A view of a model that shares its parameters and computes faster."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from viewslots.models.ocloc.fast.attention import FastInference, FastPerViewInference
+from viewslots.models.ocloc.fast.features import FastFeatures
+from viewslots.models.ocloc.fast.folding import fold_stages
+from viewslots.models.ocloc.fast.half import view_of
+from viewslots.models.ocloc.fast.likelihood import squared_error
+from viewslots.models.ocloc.inference import Inference
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.models.ocloc.networks import CompactDecoder, DenseDecoder, FeatureNetwork
+from viewslots.models.ocloc.noise import Noise
+from viewslots.models.ocloc.objective import sum_over_views
+from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.models.ocloc.schedule import Annealing
+from viewslots.types import Latents, SceneBatch
+
+
+class FusedLikelihood(Ocloc):
+    """An Ocloc whose training likelihood goes straight from the decoders to the squared error."""
+
+    def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
+        decoded = self.generation.decode(latents)
+        with torch.autocast(batch.image.device.type, enabled=False):
+            error = squared_error(decoded, latents.logit_prs, batch.image, annealing, noise)
+        return sum_over_views(error, batch.view_mask) / (2 * self.config.sigma_x**2)
+
+
+class FastOcloc(FusedLikelihood):
+    pass
+
+
+class FastPerViewOcloc(FusedLikelihood, PerViewOcloc):
+    pass
+
+
+MODELS: dict[type[Ocloc], type[Ocloc]] = {Ocloc: FastOcloc, PerViewOcloc: FastPerViewOcloc}
+INFERENCES: dict[type[Ocloc], type[Inference]] = {Ocloc: FastInference, PerViewOcloc: FastPerViewInference}
+
+
+def accelerated(model: Ocloc) -> Ocloc:
+    """The fast twin of a model on its present device: the same parameters and buffers, other ways to compute.
+
+    Make it after the model has gone to its device; a model of another kind comes back as it is.
+    """
+    kind = type(model)
+    if kind not in MODELS:
+        return model
+    fast = view_of(model, MODELS[kind])
+    fast.inference = view_of(model.inference, INFERENCES[kind])
+    fast.inference.g_feat = fold_features(model.inference.g_feat)
+    fast.generation = view_of(model.generation, type(model.generation))
+    for name in ("f_shp_apc", "f_bck"):
+        setattr(fast.generation, name, fold_decoder(model.generation.get_submodule(name)))
+    return fast
+
+
+def fold_features(features: FeatureNetwork) -> FeatureNetwork:
+    folded = view_of(features, FastFeatures)
+    folded.convolutions = fold_stages(list(features.convolutions))
+    return folded
+
+
+def fold_decoder(decoder: nn.Module) -> nn.Module:
+    """Transposed convolutions have nothing to fold."""
+    if not isinstance(decoder, DenseDecoder | CompactDecoder):
+        return decoder
+    folded = view_of(decoder, type(decoder))
+    folded.convolutions = fold_stages(list(decoder.convolutions))
+    return folded

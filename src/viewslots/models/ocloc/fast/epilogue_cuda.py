@@ -1,0 +1,107 @@
+"""`epilogue.plain_bias_relu_shuffle` as one Triton kernel, and its backward as another: each tensor is passed once."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ELEMENTS = 8192
+"""At a time: some coarse pixels with all their phases and channels."""
+PROGRAMS = 1056
+"""At most, in the backward pass: each gathers one sum for the bias."""
+
+
+class BiasReluShuffle(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, phases: Tensor, bias: Tensor, scale: int) -> Tensor:
+        phases = phases.contiguous(memory_format=torch.channels_last)
+        images, columns, height, width = phases.shape
+        shape = (images, columns // scale**2, height * scale, width * scale)
+        shown = torch.empty(shape, dtype=phases.dtype, device=phases.device, memory_format=torch.channels_last)
+        rows, padded, block = tiling(phases)
+        _shuffle_forward[(triton.cdiv(rows, block),)](phases, bias, shown, rows, width, scale, columns, padded, block)
+        ctx.save_for_backward(shown, bias)
+        ctx.scale = scale
+        return shown
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        shown, bias = ctx.saved_tensors
+        scale = ctx.scale
+        gradient = gradients[0].contiguous(memory_format=torch.channels_last)
+        images, channels, height, width = shown.shape
+        shape = (images, channels * scale**2, height // scale, width // scale)
+        moved = torch.empty(shape, dtype=shown.dtype, device=shown.device, memory_format=torch.channels_last)
+        rows, padded, block = tiling(moved)
+        programs = min(triton.cdiv(rows, block), PROGRAMS)
+        partial = torch.empty(programs, shape[1], device=shown.device)
+        _shuffle_backward[(programs,)](
+            gradient, shown, moved, partial, rows, width // scale, scale, shape[1], padded, block
+        )
+        return moved, partial.sum(0).to(bias.dtype), None
+
+
+def tiling(phases: Tensor) -> tuple[int, int, int]:
+    """Coarse pixels, columns padded to a power of two, and coarse pixels of one program."""
+    columns = phases.shape[1]
+    padded = triton.next_power_of_2(columns)
+    return phases.numel() // columns, padded, max(ELEMENTS // padded, 1)
+
+
+@triton.jit
+def _places(tile, rows, width, SCALE: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr):
+    """Offsets of a block of coarse pixels in the phased and in the fine tensor, and which are real."""
+    C: tl.constexpr = COLUMNS // (SCALE * SCALE)
+    row = tile * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    column = tl.arange(0, PADDED)
+    phase, channel = column // C, column % C
+    # A line counts the images too, since all have the same height.
+    line = (row // width)[:, None] * SCALE + (phase // SCALE)[None, :]
+    across = (row % width)[:, None] * SCALE + (phase % SCALE)[None, :]
+    fine = (line * (width * SCALE) + across) * C + channel[None, :]
+    real = (row < rows)[:, None] & (column < COLUMNS)[None, :]
+    return row[:, None] * COLUMNS + column[None, :], fine, column, real
+
+
+@triton.jit
+def _shuffle_forward(
+    phases,
+    bias,
+    shown,
+    rows,
+    width,
+    SCALE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PADDED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    phased, fine, column, real = _places(tl.program_id(0), rows, width, SCALE, COLUMNS, PADDED, BLOCK)
+    shift = tl.load(bias + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
+    value = tl.load(phases + phased, mask=real, other=0.0).to(tl.float32) + shift[None, :]
+    tl.store(shown + fine, tl.maximum(value, 0.0).to(shown.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def _shuffle_backward(
+    gradient,
+    shown,
+    moved,
+    partial,
+    rows,
+    width,
+    SCALE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PADDED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    column = tl.arange(0, PADDED)
+    total = tl.zeros((PADDED,), tl.float32)
+    for tile in range(tl.program_id(0), tl.cdiv(rows, BLOCK), tl.num_programs(0)):
+        phased, fine, column, real = _places(tile, rows, width, SCALE, COLUMNS, PADDED, BLOCK)
+        value = tl.load(gradient + fine, mask=real, other=0.0).to(tl.float32)
+        value = tl.where(tl.load(shown + fine, mask=real, other=0.0).to(tl.float32) > 0, value, 0.0)
+        tl.store(moved + phased, value.to(moved.dtype.element_ty), mask=real)
+        total += tl.sum(value, 0)
+    tl.store(partial + tl.program_id(0) * COLUMNS + column, total, mask=column < COLUMNS)

@@ -1,0 +1,72 @@
+"""Half-precision twins of the weights of linear layers: cast all at once, not one by one as autocast does.
+
+A step then runs forward and backward on the twins, hands their gradients to the weights (`collect`), moves the weights
+in full precision, and casts them anew (`refresh`): two launches instead of two hundred.
+"""
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.models.ocloc.networks import BaselineNetwork
+
+V = TypeVar("V", bound=nn.Module)
+
+
+def view_of(module: nn.Module, kind: type[V]) -> V:
+    """The same parameters, buffers and parts as an object of another class; parts may be exchanged in it."""
+    view = kind.__new__(kind)
+    view.__dict__ = module.__dict__ | {"_modules": dict(module._modules)}
+    return view
+
+
+class HalfWeights:
+    """Pairs of a weight and its bf16 twin."""
+
+    def __init__(self) -> None:
+        self.masters: list[Tensor] = []
+        self.twins: list[Tensor] = []
+
+    def add(self, master: nn.Parameter) -> nn.Parameter:
+        twin = nn.Parameter(master.detach().to(torch.bfloat16))
+        self.masters.append(master)
+        self.twins.append(twin)
+        return twin
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """After the weights have moved."""
+        torch._foreach_copy_(self.twins, self.masters)
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """After the backward pass: the twins' gradients become those of the weights."""
+        pairs = zip(self.masters, self.twins, strict=True)
+        reached = [(master, twin.grad) for master, twin in pairs if twin.grad is not None]
+        gradients = [torch.empty_like(master) for master, _ in reached]
+        torch._foreach_copy_(gradients, [given for _, given in reached])
+        for (master, _), gradient in zip(reached, gradients, strict=True):
+            master.grad = gradient
+        for twin in self.twins:
+            twin.grad = None
+
+
+def with_half_weights(model: Ocloc) -> tuple[Ocloc, HalfWeights]:
+    """A view of the model whose linear and recurrent layers hold twins, but for those that reckon in full precision."""
+    half = HalfWeights()
+    inference, network = model.inference, model.nvil.network
+    assert isinstance(network, BaselineNetwork)
+    full = {inference.g_key.linear, inference.g_val.linear, network.connected.last}
+    return tree_with_twins(model, half, full), half
+
+
+def tree_with_twins(module: V, half: HalfWeights, full: set[nn.Linear]) -> V:
+    view = view_of(module, type(module))
+    if isinstance(module, nn.Linear | nn.GRUCell) and module not in full:
+        own = {name: value if value is None else half.add(value) for name, value in module._parameters.items()}
+        view.__dict__["_parameters"] = own
+    for name, part in view._modules.items():
+        view._modules[name] = None if part is None else tree_with_twins(part, half, full)
+    return view

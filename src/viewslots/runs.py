@@ -1,0 +1,105 @@
+"""From what a user names to a model: a run folder, a folder written by save_pretrained, or a shipped model."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from viewslots.data.disk import read_json, shown
+from viewslots.errors import UserError
+from viewslots.models import load_model
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.models.pretrained import WEIGHTS_FILE
+
+Which = Literal["best", "last"]
+HUB = "hf:"
+"""Before OWNER/NAME of the Hugging Face Hub; nothing else goes to the network."""
+CONFIG, RUN_KIND, ORIGIN = "config.json", "viewslots run", "run.json"
+"""As training/run.py writes them."""
+
+
+def load_run(source: str | Path, *, which: Which = "best") -> Ocloc:
+    """The model, on the CPU, in evaluation mode. `which` chooses between the models of a run folder."""
+    if isinstance(source, str) and source.startswith(HUB):
+        return _from_hub(source)
+    folder = find_run(source)
+    return _kept_model(folder, which) if _is_run(folder) else load_model(folder)
+
+
+def run_preset(source: str | Path) -> dict[str, Any]:
+    """What the training was asked for: config of the run folder, or of the run that a saved model says it comes from.
+
+    Empty where nothing tells.
+    """
+    if isinstance(source, str) and source.startswith(HUB):
+        return {}
+    folder = find_run(source)
+    file = folder / (CONFIG if _is_run(folder) else ORIGIN)
+    config = read_json(file).get("config") if file.is_file() else {}
+    if not isinstance(config, dict):
+        raise UserError(f"{file}: damaged ('config' is {shown(config)})")
+    return config
+
+
+def shipped_models() -> list[str]:
+    """Names of the models that come with the package."""
+    folder = _shipped_folder()
+    if not folder.is_dir():
+        return []
+    return sorted(entry.name for entry in folder.iterdir() if (entry / WEIGHTS_FILE).is_file())
+
+
+def find_run(source: str | Path) -> Path:
+    """The folder behind a path or a name; a folder here goes before a shipped model of that name."""
+    folder = Path(source)
+    if folder.is_dir():
+        if (folder / CONFIG).is_file():
+            return folder
+        raise UserError(f"{folder}: neither a run folder nor a saved model (it has no {CONFIG})")
+    if str(source) in shipped_models():
+        return _shipped_folder() / str(source)
+    known = ", ".join(shipped_models()) or "none"
+    raise UserError(
+        f"{source}: no such folder, and no shipped model (shipped: {known}); models of the Hub are {HUB}OWNER/NAME"
+    )
+
+
+def _shipped_folder() -> Path:
+    return Path(str(files("viewslots"))) / "shipped"
+
+
+def _from_hub(source: str) -> Ocloc:
+    name = source.removeprefix(HUB)
+    if Path(name).is_dir():
+        raise UserError(f"{source}: {name} is a folder here as well; give ./{name} for that, or go to another folder")
+    return load_model(name)
+
+
+def _is_run(folder: Path) -> bool:
+    return bool(read_json(folder / CONFIG).get("kind") == RUN_KIND)
+
+
+def _kept_model(run: Path, which: Which) -> Ocloc:
+    """Training may replace the model while we read: then the pointer has moved, and we follow it."""
+    name = _pointed(run, which)
+    while True:
+        try:
+            return load_model(run / name)
+        except (UserError, OSError):
+            if (moved := _pointed(run, which)) == name:
+                raise
+            name = moved
+
+
+def _pointed(run: Path, which: Which) -> str:
+    pointer = run / f"{which}.json"
+    if not pointer.is_file():
+        if which == "last":
+            raise UserError(
+                f"{run}: no last model yet (training has not ended); finish it with --resume, or take the best"
+            )
+        raise UserError(f"{run}: no best model yet (no validation so far); train on, with --resume if it was stopped")
+    name = read_json(pointer).get("folder")
+    if not isinstance(name, str) or not re.fullmatch(rf"{which}-[\w-]+", name) or not (run / name).is_dir():
+        raise UserError(f"{pointer}: names {shown(name)}, which is no folder of this run; it was moved or removed")
+    return name

@@ -1,0 +1,202 @@
+"""The loop, top to bottom."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from viewslots.errors import UserError
+from viewslots.training.assembly import Parts
+from viewslots.training.diagnostics import warnings
+from viewslots.training.distributed import Ranks
+from viewslots.training.run import RunFolder
+from viewslots.training.saving import Saver
+from viewslots.training.settings import RunSettings
+from viewslots.training.signals import Interrupted, StopSignals
+from viewslots.training.state import gather_state, restore_state
+from viewslots.training.step import TERMS
+from viewslots.training.validation import ValidationResult
+
+AUTOSAVE_SECONDS = 600
+"""Slow machines save at least this often, whatever the interval in steps."""
+DUE = 1000
+"""Beyond all signal numbers: rank 0 says by it that a save is due."""
+
+
+class Narrator(Protocol):
+    """Whoever tells a person how it goes."""
+
+    def step(self, done: int) -> None: ...
+
+    def figures(self, step: int, terms: Mapping[str, float]) -> None: ...
+
+    def scores(self, step: int, scores: Mapping[str, float | None]) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    run: Path
+    step: int
+    best: dict[str, Any] | None
+    """Step, loss and scores of the best validation; none if the run ended in its single-view phase."""
+    last: dict[str, Any] | None
+    """The same of the last validation."""
+
+
+class Training:
+    """A run between two steps: what changes are the parts, `sums`, `facts` and `done`; a checkpoint holds them all."""
+
+    def __init__(
+        self, settings: RunSettings, parts: Parts, folder: RunFolder | None, ranks: Ranks, narrator: Narrator
+    ) -> None:
+        self.settings, self.parts, self.folder, self.ranks, self.narrator = settings, parts, folder, ranks, narrator
+        self.sums = torch.zeros(len(TERMS) + 1, device=parts.model.device)
+        """Of the terms since the last row of figures; the last one is what was minimised."""
+        self.facts: dict[str, Any] = {"count": 0, "best": None, "last": None, "warned": []}
+        self.done = 0
+        self.saver = Saver()
+        self._clock = self.done, time.monotonic()
+
+    def resume(self) -> None:
+        """Go back to the newest checkpoint, if there is one."""
+        state = self.ranks.share(self.folder.newest(self.narrator.say) if self.folder else None)
+        if state is not None:
+            restore_state(state, self.parts.model, self.parts.optimiser)
+            self.done, self.facts = state.step, dict(state.facts)
+            self.sums = torch.tensor(self.facts.pop("sums"), device=self.sums.device)
+            self.saver.last = state.step
+        if self.folder:
+            self.folder.rewind(self.done)
+
+    def run(self) -> Outcome:
+        """All steps that are left. Raises Interrupted after a signal, when everything has been saved."""
+        settings = self.settings
+        with self.saver, StopSignals(insist=self.ranks.count > 1) as stop:
+            if self.done < settings.steps:
+                self.parts.model.check(self.parts.feed(self.done, settings.views_at(self.done)))
+            self._clock = self.done, time.monotonic()
+            while self.done < settings.steps:
+                self.take_step(self.done)
+                agreed = self.ranks.most(stop.number + DUE * (self.saver.age() > AUTOSAVE_SECONDS))
+                self.look_after(agreed % DUE, agreed >= DUE)
+        return Outcome(self.folder.path if self.folder else Path(), self.done, self.facts["best"], self.facts["last"])
+
+    def take_step(self, step: int) -> None:
+        settings, views = self.settings, self.settings.views_at(step)
+        terms = self.parts.step(
+            self.parts.feed(step, views),
+            self.parts.noise(step, views),
+            settings.schedule.at(step),
+            settings.optimisation.learning_rate_at(step + 1),
+        )
+        self.sums = self.sums + torch.cat([terms.terms, terms.weighted[None]])
+        self.facts["count"] += 1
+        self.done = step + 1
+        self.narrator.step(self.done)
+
+    def look_after(self, signal: int, save: bool) -> None:
+        """What is due between two steps. The order is fixed, and a checkpoint comes last: it lacks nothing."""
+        settings, step = self.settings, self.done
+        last = step == settings.steps
+        if step % settings.log_every == 0 or last:
+            self.log()
+        if step % settings.validate_every == 0 or last:
+            self.validate()
+        if last and self.folder:
+            self.folder.keep_last(self.parts.model, step)
+        if step % settings.checkpoint_every == 0 or step in settings.pinned or last or save or signal:
+            self.save()
+        if signal and not last:
+            self.saver.finish()
+            raise Interrupted(signal, step)
+
+    def log(self) -> None:
+        """Means since the last row. Here, in validations and in checkpoints alone the host waits for the device."""
+        row: dict[str, Any] = self.means() | {"learning_rate": self.settings.optimisation.learning_rate_at(self.done)}
+        self.sums, self.facts["count"] = torch.zeros_like(self.sums), 0
+        (before, then), self._clock = self._clock, (self.done, time.monotonic())
+        row["steps_per_second"] = (self.done - before) / max(self._clock[1] - then, 1e-9)
+        if self.sums.is_cuda:
+            row["peak_gigabytes"] = torch.cuda.max_memory_allocated(self.sums.device) / 1e9
+        if self.folder:
+            self.folder.log({"step": self.done, "kind": "train"} | row)
+        self.narrator.figures(self.done, row)
+
+    def means(self) -> dict[str, float]:
+        """Of the steps since the last row, over all ranks; an error if any is not finite."""
+        self.sums = self.ranks.mean(self.sums)
+        values = (self.sums / max(self.facts["count"], 1)).tolist()
+        named = dict(zip((*TERMS, "weighted"), values, strict=True))
+        self.require_finite([name for name, value in named.items() if not math.isfinite(value)])
+        return {"loss": sum(named[name] for name in ("constant", "nll", "view", "attr", "rho", "prs"))} | named
+
+    def require_finite(self, bad: list[str]) -> None:
+        if not bad:
+            return
+        self.saver.finish()
+        kept = (
+            "nothing was saved yet" if self.saver.last is None else f"the checkpoint of step {self.saver.last} is good"
+        )
+        raise UserError(
+            f"by step {self.done} these were no longer finite numbers: {', '.join(bad)}; {kept}. Try a lower "
+            "--learning-rate, --precision fp32 or another --seed, in a new --run"
+        )
+
+    def validate(self) -> None:
+        """On rank 0; the others wait."""
+        bad = 0
+        if self.parts.validation is not None:
+            result = self.parts.validation(self.parts.model)
+            bad = sum(not math.isfinite(value) for value in result.terms.values())
+            if not bad:
+                self.record(result)
+        self.require_finite(["the loss of the validation"] if self.ranks.most(bad) else [])
+
+    def record(self, result: ValidationResult) -> None:
+        """A row of figures, a picture, and the model if it is the best so far; in the single-view phase none is."""
+        assert self.folder is not None
+        entry = {"step": self.done, "loss": result.loss, "scores": result.scores}
+        self.folder.log({"step": self.done, "kind": "valid"} | result.to_json())
+        self.folder.picture(f"step-{self.done:08d}", result.sheet)
+        self.narrator.scores(self.done, result.scores)
+        self.facts["last"] = entry
+        if self.settings.single_view(self.done - 1):
+            self.folder.keep_last(self.parts.model, self.done)
+        elif self.facts["best"] is None or result.loss < self.facts["best"]["loss"]:
+            self.facts["best"] = entry
+            self.folder.keep_best(self.parts.model, self.done, entry)
+        self.warn(warnings(result.diagnostics, self.done, self.settings.steps))
+
+    def warn(self, found: dict[str, str]) -> None:
+        """Said when it begins, not at every validation it lasts."""
+        assert self.folder is not None
+        for kind, line in found.items():
+            if kind not in self.facts["warned"]:
+                self.folder.log({"step": self.done, "kind": "event", "warning": line})
+                self.narrator.say(f"warning: {line}")
+        self.facts["warned"] = list(found)
+
+    def save(self) -> None:
+        """A bad state is never saved: terms, weights and moments are looked at first. Writing goes on behind us."""
+        self.means()
+        self.require_finite(non_finite(self.parts.model, self.parts.optimiser))
+        if self.folder is not None:
+            facts = self.facts | {"sums": self.sums.tolist()}
+            state = gather_state(self.parts.model, self.parts.optimiser, self.done, facts)
+            self.saver.save(self.folder, state, self.settings.pinned)
+
+
+def non_finite(model: nn.Module, optimiser: torch.optim.Adam) -> list[str]:
+    """Names of parts that hold NaN or infinities; waits for the device once."""
+    tensors: dict[str, list[Tensor]] = {"weights": [*model.parameters()], "statistics of NVIL": [*model.buffers()]}
+    tensors["moments of Adam"] = [value for moments in optimiser.state.values() for value in moments.values()]
+    names = [name for name, values in tensors.items() if values]
+    fine = [torch.stack([value.isfinite().all() for value in tensors[name]]).all() for name in names]
+    return [name for name, good in zip(names, torch.stack(fine).tolist(), strict=True) if not good]

@@ -1,0 +1,112 @@
+"""The figures of a run: metrics.jsonl, which is the truth, and TensorBoard, which shows it."""
+
+import io
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from viewslots.data.disk import plain_errors, replacing, require_space, shown
+from viewslots.training.state import finite_json
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"
+KINDS = ("train", "valid", "event")
+
+
+class Metrics:
+    """Rows of figures in a run folder; files are opened when the first row comes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self._shown_in = folder / METRICS, folder / TENSORBOARD
+        self._file: io.FileIO | None = None
+        self._tensorboard: SummaryWriter | None = None
+        self._hide_from: int | None = None
+
+    def log(self, row: dict[str, Any]) -> None:
+        """One JSON line, which survives a kill from now on; its numbers go to TensorBoard as KIND/NAME."""
+        if type(row.get("step")) is not int or row.get("kind") not in KINDS:
+            raise ValueError(f"a row needs a whole 'step' and a 'kind' of {KINDS}: {shown(row)}")
+        row = finite_json(row)
+        with plain_errors("writing", self.path):
+            self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
+        if row["kind"] != "event":
+            with plain_errors("writing", self._shown_in):
+                self._show(row)
+
+    def rewind(self, step: int) -> None:
+        """Drop all rows beyond `step`, and whatever is no whole row: a kill may have cut the last one off."""
+        self.close()
+        self._hide_from = step + 1
+        if not self.path.exists():
+            return
+        with plain_errors("writing", self.path):
+            content = self.path.read_bytes()
+            kept = b"".join(line for line in content.splitlines(keepends=True) if _row_step(line) <= step)
+            if kept != content:
+                require_space(self.path.parent, len(kept))
+                with replacing(self.path) as draft:
+                    draft.write_bytes(kept)
+
+    def flush(self) -> None:
+        """To the disk itself."""
+        with plain_errors("writing", self.path):
+            if self._file is not None:
+                os.fsync(self._file.fileno())
+            if self._tensorboard is not None:
+                self._tensorboard.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._tensorboard is not None:
+            with suppress(OSError):  # its numbers are in metrics.jsonl as well
+                self._tensorboard.close()
+            self._tensorboard = None
+
+    def _append(self, line: bytes) -> None:
+        """Whole lines alone: what a full disk cut off is taken back."""
+        if self._file is None:
+            self._file = io.FileIO(self.path, "a")
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            written = 0
+            while written < len(line):
+                written += self._file.write(line[written:])
+        except OSError:
+            with suppress(OSError):
+                self._file.truncate(before)
+            raise
+
+    def _show(self, row: dict[str, Any]) -> None:
+        if self._tensorboard is None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                return
+            self._tensorboard = SummaryWriter(str(self._shown_in), purge_step=self._hide_from, flush_secs=30)
+        for name, value in _numbers(row, row["kind"]):
+            self._tensorboard.add_scalar(name, value, row["step"])
+
+
+def _row_step(line: bytes) -> float:
+    """The step of a row; infinite for what is no whole row."""
+    try:
+        step = json.loads(line)["step"] if line.endswith(b"\n") else None
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+    return step if type(step) is int else math.inf
+
+
+def _numbers(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{prefix}/{name}")
+        elif isinstance(value, int | float) and not isinstance(value, bool) and name != "step":
+            yield f"{prefix}/{name}", value

@@ -1,0 +1,76 @@
+"""Beginning a run, or going on with one: from what a user gave to a folder and its settings."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from viewslots.errors import UserError
+from viewslots.training.assembly import fingerprint, stored_views
+from viewslots.training.run import RunFolder
+from viewslots.training.settings import LIVE, RunSettings, plan_run
+from viewslots.training.step import Precision
+
+FREE = ("precision", "validate_every", "checkpoint_every")
+"""What may change when a run goes on; everything else decides its result and must agree."""
+
+
+def begin_run(run: Path, given: dict[str, Any], precision: Precision, fast: bool) -> tuple[RunFolder, RunSettings]:
+    """A new run folder. `given` holds arguments of plan_run; `precision` where it says nothing of it."""
+    for name, word in (("preset", "a preset, such as `viewslots train clevr-m1`"), ("data", "--data DIR or live")):
+        if name not in given:
+            raise UserError(f"a new run needs {word}; to go on with one, add --resume")
+    given = {"precision": precision, "fast": fast} | given
+    world = plan_run(**given, stored_views=1, data_sha256=None).world  # also refuses what cannot be, before any file
+    if given["data"] != LIVE:
+        given["data"] = str(Path(given["data"]).resolve())
+    sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
+    settings = plan_run(**given, stored_views=stored_views(given["data"], world), data_sha256=sha256)
+    return RunFolder.create(run, settings.to_json()), settings
+
+
+def resume_run(run: Path, given: dict[str, Any], fast: bool) -> tuple[RunFolder, RunSettings]:
+    """An old one. What is given again must agree with what it was begun with."""
+    folder = RunFolder.resume(run)
+    try:
+        settings = RunSettings.from_json(folder.config)
+        if "data" in given:
+            settings = replace(settings, data=same_data(settings, given["data"]))
+        require_agreement(run, settings, given)
+        free = {name: value for name, value in given.items() if name in FREE}
+        return folder, replace(settings, fast=settings.fast and fast, **free)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def same_data(settings: RunSettings, data: str) -> str:
+    """The data set may have moved, but must be the same."""
+    if (settings.data == LIVE) != (data == LIVE):
+        raise UserError(
+            f"--data {data}: the run was begun with {settings.data}; leave the option out, or begin a new run"
+        )
+    if data != LIVE and fingerprint(data) != settings.data_sha256:
+        raise UserError(f"--data {data}: not the data set this run was begun with, {settings.data}")
+    return data if data == LIVE else str(Path(data).resolve())
+
+
+def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -> None:
+    begun = {
+        "preset": settings.preset,
+        "steps": settings.steps,
+        "seed": settings.seed,
+        "init": settings.init,
+        "batch": settings.batch,
+        "learning_rate": settings.optimisation.learning_rate,
+        "method": settings.method,
+    }
+    for name, value in begun.items():
+        if name in given and given[name] != value:
+            option = "the preset" if name == "preset" else "--" + name.replace("_", "-")
+            raise UserError(
+                f"{run} was begun with {option} {value}, not {given[name]}; leave it out, or begin a new run"
+            )
+
+
+def has_checkpoint(folder: RunFolder) -> bool:
+    return folder.checkpoints.is_dir() and any(folder.checkpoints.glob("step-*.json"))

@@ -1,0 +1,249 @@
+"""The run folder: everything a training leaves on disk, written so that a kill at any moment leaves it readable."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from viewslots.data.disk import (
+    FolderLock,
+    flush_file,
+    flush_folder,
+    plain_errors,
+    read_json,
+    replacing,
+    require_space,
+    write_json,
+)
+from viewslots.errors import UserError
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.provenance import provenance
+from viewslots.training.checkpoint import SIDECAR_ROOM, TrainState, disk_errors, load_newest, save_checkpoint
+from viewslots.training.metrics import METRICS, TENSORBOARD, Metrics
+from viewslots.training.state import finite_json
+
+FORMAT_VERSION = 1
+KIND = "viewslots run"
+"""Tells the config.json of a run from that of a saved model."""
+CONFIG, LOCK, README, CHECKPOINTS, PICTURES = "config.json", "training.lock", "README.txt", "checkpoints", "pictures"
+ORIGIN = "run.json"
+"""Inside a kept model: where it comes from, so that a copy of the folder still explains itself."""
+
+MANUAL = """A training run of viewslots.
+
+config.json      what was asked for (config), the seed, and where it ran (environment: command, commit, hardware)
+metrics.jsonl    one JSON object a line; "kind" is train, valid or event, "step" the steps done; null = not finite
+best.json        names the folder of the model with the lowest validation loss so far, its step and its scores
+best-STEP/       that model: `viewslots evaluate` takes this run folder, or this folder alone
+last.json        names the folder of the model at the end of training
+last-STEP/       that model
+checkpoints/     the last states of training, each .safetensors with a .json of checksums; `--resume` reads the newest
+pictures/        decompositions drawn during training
+tensorboard/     the numbers of metrics.jsonl for `tensorboard --logdir`
+training.lock    there while a training writes this folder
+"""
+
+
+class RunFolder:
+    """The one writer of a run folder. In a distributed run only rank 0 has one. A context manager."""
+
+    path: Path
+    config: dict[str, Any]
+
+    def __init__(self, path: Path, config: dict[str, Any], lock: FolderLock) -> None:
+        self.path, self.config, self._lock = path, config, lock
+        self._metrics = Metrics(path)
+        self._closed = False
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any]) -> "RunFolder":
+        """A new run. `config` must say all that is needed to build it again; its "seed" is shown beside it."""
+        path, config = Path(path), finite_json(config)
+        with plain_errors("writing", path):
+            _require_free(path)
+            created = not path.exists()
+            path.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(path / LOCK, "--run")
+            try:
+                _require_free(path)  # judged again now that nobody else can change it
+                _begin(path, config)
+            except BaseException:
+                lock.release()
+                if created:
+                    with suppress(OSError):  # not empty: something in it may be worth keeping
+                        path.rmdir()
+                raise
+        return cls(path, config, lock)
+
+    @classmethod
+    def resume(cls, path: Path) -> "RunFolder":
+        """A run that was begun before, whether it was stopped or had ended."""
+        path = Path(path)
+        config = read_run_config(path)
+        with plain_errors("writing", path):
+            return cls(path, config, FolderLock(path / LOCK, "--run"))
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    def log(self, row: dict[str, Any]) -> None:
+        """A row with "step" and "kind": "train" | "valid" | "event"."""
+        self._metrics.log(row)
+
+    def rewind(self, step: int) -> None:
+        """Drop all rows beyond `step`: the metrics then agree with the checkpoint of that step."""
+        self._metrics.rewind(step)
+
+    def save(self, state: TrainState, pinned: Collection[int] = ()) -> Path:
+        """A checkpoint, with all rows logged so far as durable as it is."""
+        self._metrics.flush()
+        return save_checkpoint(self.checkpoints, state, pinned=pinned)
+
+    def newest(self, warn: Callable[[str], None]) -> TrainState | None:
+        return load_newest(self.checkpoints, warn)
+
+    def keep_best(self, model: Ocloc, step: int, facts: dict[str, Any]) -> None:
+        """Make this the run's best model; until it is durable, the older one stays."""
+        self._keep("best", model, step, facts)
+
+    def keep_last(self, model: Ocloc, step: int) -> None:
+        """The model at the end of training."""
+        self._keep("last", model, step, {})
+
+    def picture(self, name: str, image: Image.Image) -> Path:
+        """pictures/NAME.png; the same name replaces it."""
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            raise ValueError(f"{name!r} cannot be the name of a picture")
+        path = self.path / PICTURES / f"{name}.png"
+        with plain_errors("writing", path):
+            path.parent.mkdir(exist_ok=True)
+            with replacing(path) as draft:
+                image.save(draft, format="PNG")
+        return path
+
+    def close(self) -> None:
+        """Let the next training in; harmless the second time."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._metrics.close()
+            finally:
+                self._lock.release()
+
+    def _keep(self, role: str, model: Ocloc, step: int, facts: dict[str, Any]) -> None:
+        pointer = self.path / f"{role}.json"
+        with plain_errors("writing", pointer):
+            # A resumed run may keep a step again, while the pointer still needs the folder of that name.
+            name = f"{role}-{step:08d}"
+            name += "-again" if name == _named_folder(pointer) else ""
+            self._remove(rf"{role}-\d+(-again)?\.tmp|{name}")
+            require_space(self.path, sum(value.nbytes for value in model.state_dict().values()) + SIDECAR_ROOM)
+            self._write_model(self.path / name, model, {"step": step, "facts": facts, "config": self.config})
+            self._point(pointer, name, finite_json(facts) | {"folder": name, "step": step})
+            self._remove(rf"(?!{name}$){role}-\d+(-again)?")
+
+    def _write_model(self, folder: Path, model: Ocloc, origin: dict[str, Any]) -> None:
+        """The whole folder under a draft's name, flushed, then renamed."""
+        draft = folder.with_name(folder.name + ".tmp")
+        try:
+            with disk_errors():
+                model.save_pretrained(draft)
+            write_json(draft / ORIGIN, finite_json({"format_version": FORMAT_VERSION} | origin))
+            for entry in draft.iterdir():
+                entry.chmod((draft / ORIGIN).stat().st_mode)  # safetensors lets nobody else read its files
+                flush_file(entry)
+            flush_folder(draft)
+            os.rename(draft, folder)
+            flush_folder(self.path)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _point(self, pointer: Path, name: str, values: dict[str, Any]) -> None:
+        """The old pointer or the new one, never a folder that neither names."""
+        try:
+            with replacing(pointer) as draft:
+                draft.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
+        except BaseException:
+            if _named_folder(pointer) != name:
+                shutil.rmtree(self.path / name, ignore_errors=True)
+            raise
+
+    def _remove(self, pattern: str) -> None:
+        """Folders of models that were superseded, or left by a kill."""
+        for entry in list(self.path.iterdir()):
+            if re.fullmatch(pattern, entry.name):
+                shutil.rmtree(entry)
+
+
+def read_run_config(path: Path) -> dict[str, Any]:
+    """What a run was started with."""
+    file = path / CONFIG
+    values = read_json(file) if file.is_file() else {}
+    if values.get("kind") != KIND or not isinstance(values.get("config"), dict):
+        raise UserError(f"{path}: holds no run to resume; start one without --resume, or correct --run")
+    version = values.get("format_version")
+    if type(version) is not int or version > FORMAT_VERSION:
+        raise UserError(f"{file} has format version {version}, newer than {FORMAT_VERSION}: please update viewslots")
+    config: dict[str, Any] = values["config"]
+    return config
+
+
+def _described(config: dict[str, Any]) -> dict[str, Any]:
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    facts = {"format_version": FORMAT_VERSION, "kind": KIND, "started": started, "seed": config.get("seed")}
+    return facts | {"environment": provenance(), "config": config}
+
+
+def _require_free(path: Path) -> None:
+    """Refuse to write over a run, or over somebody's files that have our names."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path}: is a file; choose another --run")
+    if _is_run(path):
+        raise UserError(f"{path}: already holds a run; continue it with --resume, or choose another --run")
+    names = (CONFIG, METRICS, "best.json", "last.json", CHECKPOINTS, PICTURES, TENSORBOARD)
+    taken = [name for name in names if (path / name).exists()]
+    if (path / README).exists() and not MANUAL.encode().startswith((path / README).read_bytes()):
+        taken.append(README)  # not one that we began
+    if taken:
+        raise UserError(f"{path}: holds {taken[0]}, which a run would write over; choose another --run")
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return read_json(path / CONFIG).get("kind") == KIND
+    except UserError:
+        return False
+
+
+def _begin(path: Path, config: dict[str, Any]) -> None:
+    """The config makes a folder a run, so it comes last."""
+    try:
+        (path / README).write_text(MANUAL)
+        write_json(path / CONFIG, _described(config))
+    except BaseException:
+        with suppress(OSError):
+            for name in (CONFIG, CONFIG + ".tmp", README):
+                (path / name).unlink(missing_ok=True)
+        raise
+
+
+def _named_folder(pointer: Path) -> str | None:
+    """The folder that best.json or last.json names, if there is one."""
+    try:
+        return str(read_json(pointer)["folder"])
+    except (UserError, KeyError):
+        return None

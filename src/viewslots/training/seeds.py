@@ -1,0 +1,112 @@
+"""Several runs side by side: one process a seed, each into a folder of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from viewslots.errors import UserError
+from viewslots.training.signals import StopSignals
+
+POLL_SECONDS = 0.1
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Whole numbers with commas between them, none twice."""
+    try:
+        seeds = [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds {text!r}: give whole numbers with commas between them, such as 0,1,2") from None
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seeds {text!r}: names a seed twice")
+    return seeds
+
+
+def seed_folder(run: Path, seed: int) -> Path:
+    return run / f"seed-{seed}"
+
+
+@dataclass(frozen=True)
+class SeedResults:
+    """What `train` says of every seed that came to its end."""
+
+    seeds: dict[int, dict[str, Any]]
+    failed: dict[int, int]
+    """Exit codes of the others."""
+    signal: int
+    """The one that stopped us, 0 for none."""
+
+    @property
+    def best(self) -> int | None:
+        """The seed with the lowest validation loss."""
+        losses = {seed: result["best"]["loss"] for seed, result in self.seeds.items() if result["best"]}
+        return min(losses, key=losses.__getitem__, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"best_seed": self.best, "seeds": self.seeds, "failed": self.failed}
+
+
+def run_seeds(words: Mapping[int, Sequence[str]], say: Callable[[str], None]) -> SeedResults:
+    """Run `viewslots WORDS` for every seed at once, and wait; a failing one does not stop the others."""
+    with StopSignals(insist=True) as stop:
+        children = {seed: Child(seed, words[seed], len(words), say) for seed in words}
+        told = 0
+        while any(child.process.poll() is None for child in children.values()):
+            if stop.number and not told:
+                told = stop.number
+                for child in children.values():
+                    child.process.send_signal(told)
+            time.sleep(POLL_SECONDS)
+    answers = {seed: child.answer() for seed, child in children.items()}
+    codes = {seed: child.process.returncode for seed, child in children.items()}
+    done = {seed: answer for seed, answer in answers.items() if answer is not None and codes[seed] == 0}
+    return SeedResults(done, {seed: code for seed, code in codes.items() if seed not in done}, told)
+
+
+class Child:
+    """A process of its own session, so that Ctrl-C comes from us alone, once."""
+
+    def __init__(self, seed: int, words: Sequence[str], siblings: int, say: Callable[[str], None]) -> None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        threads = {"OMP_NUM_THREADS": str(max(1, cores // siblings))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "viewslots", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=threads | os.environ,
+            start_new_session=True,
+        )
+        self._output: list[str] = []
+        prefix = f"seed {seed}: "
+        self._readers = [
+            threading.Thread(target=self._read, args=(self.process.stdout, self._output.append)),
+            threading.Thread(target=self._read, args=(self.process.stderr, lambda line: say(prefix + line.rstrip()))),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(stream: IO[str], take: Callable[[str], None]) -> None:
+        for line in stream:
+            take(line)
+
+    def answer(self) -> dict[str, Any] | None:
+        """The JSON on its standard output."""
+        for reader in self._readers:
+            reader.join()
+        try:
+            value = json.loads("".join(self._output))
+        except ValueError:
+            return None
+        return value if isinstance(value, dict) else None
+
+
+def exit_code(results: SeedResults) -> int:
+    return 128 + results.signal if results.signal else int(bool(results.failed))

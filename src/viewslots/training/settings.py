@@ -1,0 +1,152 @@
+"""What decides a run, as one frozen value: its JSON in the run folder is enough to build the run again."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from viewslots.errors import UserError
+from viewslots.model_presets import model_preset, pinned_steps
+from viewslots.models.ocloc.config import OclocConfig, from_values
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.models.ocloc.schedule import Optimisation, Schedule, scaled
+from viewslots.training.step import Precision
+
+Method = Literal["ocloc", "per-view"]
+METHODS: dict[str, type[Ocloc]] = {"ocloc": Ocloc, "per-view": PerViewOcloc}
+LIVE = "live"
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """A preset, squeezed to the length of this run, and everything else that its result depends on."""
+
+    preset: str
+    method: Method
+    model: OclocConfig
+    schedule: Schedule
+    optimisation: Optimisation
+    """Its batch size is that of all ranks together."""
+    views: int
+    """M after the single-view phase."""
+    data: str
+    """Folder of a data set, or `live`."""
+    data_sha256: str | None
+    """Of its meta.json, which holds the checksums of all files."""
+    world: str
+    """The data preset that live scenes come from."""
+    seed: int
+    init: str | None
+    """Where the first weights came from, if not from the seed."""
+    pinned: tuple[int, ...]
+    """Steps whose checkpoints are kept for good: other presets start from them."""
+    precision: Precision
+    fast: bool
+    validate_every: int
+    checkpoint_every: int
+    log_every: int
+
+    def __post_init__(self) -> None:
+        counts = {"--steps": self.steps, "--batch": self.batch, "--validate-every": self.validate_every}
+        counts |= {"--checkpoint-every": self.checkpoint_every, "log_every": self.log_every, "views": self.views}
+        for name, value in counts.items():
+            if value < 1:
+                raise UserError(f"{name} is {value}, but must be at least 1")
+        if self.method not in METHODS:
+            raise UserError(f"unknown method {self.method!r}; known are {', '.join(METHODS)}")
+
+    @property
+    def steps(self) -> int:
+        return self.schedule.steps
+
+    @property
+    def batch(self) -> int:
+        return self.optimisation.batch_size
+
+    def views_at(self, step: int) -> int:
+        return self.optimisation.views_at(step, self.views)
+
+    def single_view(self, step: int) -> bool:
+        """Whether the step belongs to the phase in which a model of several views sees one only."""
+        return self.views_at(step) < self.views
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"model": self.model.to_json()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "RunSettings":
+        """From the config.json of a run folder, which may hold more than the settings."""
+        known = [field.name for field in fields(cls)]
+        if missing := [name for name in known if name not in values]:
+            raise UserError(f"the configuration of this run lacks {', '.join(missing)}: was it made by train?")
+        nested = {
+            "model": OclocConfig.from_json(values["model"]),
+            "schedule": from_values(Schedule, values["schedule"]),
+            "optimisation": from_values(Optimisation, values["optimisation"]),
+            "pinned": tuple(values["pinned"]),
+        }
+        return cls(**{name: values[name] for name in known} | nested)
+
+
+def pinned_for(preset: str, steps: int) -> tuple[int, ...]:
+    """Pinned steps of a run of this length."""
+    factor = steps / model_preset(preset).schedule.steps
+    return tuple(scaled(step, factor) for step in pinned_steps(preset))
+
+
+def plan_run(
+    preset: str,
+    data: str,
+    *,
+    stored_views: int,
+    data_sha256: str | None,
+    method: Method = "ocloc",
+    steps: int | None = None,
+    batch: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    init: str | None = None,
+    precision: Precision = "fp32",
+    fast: bool = True,
+    validate_every: int | None = None,
+    checkpoint_every: int | None = None,
+) -> RunSettings:
+    """A preset for this data and length; what is None is as in the preset, or a share of the run."""
+    chosen = model_preset(preset)
+    length = chosen.schedule.steps if steps is None else steps
+    if length < 1:
+        raise UserError(f"--steps is {length}, but must be at least 1")
+    squeezed = chosen.squeezed(length)
+    require_init(preset, squeezed.optimisation, init)
+    own = squeezed.optimisation
+    return RunSettings(
+        preset=preset,
+        method=method,
+        model=chosen.model,
+        schedule=squeezed.schedule,
+        optimisation=replace(
+            own,
+            batch_size=own.batch_size if batch is None else batch,
+            learning_rate=own.learning_rate if learning_rate is None else learning_rate,
+        ),
+        views=min(chosen.views, stored_views),
+        data=data,
+        data_sha256=data_sha256,
+        world=chosen.world,
+        seed=seed,
+        init=init,
+        pinned=pinned_for(preset, length),
+        precision=precision,
+        fast=fast,
+        validate_every=max(1, length // 20) if validate_every is None else validate_every,
+        checkpoint_every=max(1, min(length // 20, 5000)) if checkpoint_every is None else checkpoint_every,
+        log_every=max(1, min(length // 20, 100)),
+    )
+
+
+def require_init(preset: str, optimisation: Optimisation, init: str | None) -> None:
+    first = optimisation.pretrained_preset
+    if first is not None and init is None:
+        raise UserError(
+            f"{preset} starts from a trained {first}: first run `viewslots train {first} --data DIR --run FIRST`, "
+            "then this command with --init FIRST"
+        )

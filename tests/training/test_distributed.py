@@ -1,0 +1,133 @@
+"""Two CPU processes under torchrun train as one process with the whole batch does."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from trainings import ENVIRONMENT, rows, saved_steps, train
+
+from viewslots.errors import UserError
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.model_presets import MODEL_PRESETS
+from viewslots.training.distributed import Ranks, is_loss_of_contact
+from viewslots.training.feed import NoiseSource
+
+WORDS = ("--steps", 20, "--batch", 4, "--checkpoint-every", 5, "--validate-every", 10, "--device", "cpu")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def torchrun(*words: object, restarts: int = 0) -> subprocess.Popen[str]:
+    """As in docs/training.md; `--` keeps torchrun from taking --run for its own."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
+    place = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), "-m", "--", "viewslots", "train"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*launcher, *place, *map(str, words)], stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Process numbers of the children, in the order they were started."""
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return sorted(map(int, listed.split()))
+
+
+def losses(run: Path, kind: str) -> dict[int, float]:
+    return {row["step"]: row["loss"] for row in rows(run) if row["kind"] == kind}
+
+
+@pytest.fixture(scope="module")
+def alone(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("alone") / "run"
+    train("tiny", "--data", shapes, "--run", run, *WORDS)
+    return run
+
+
+def check_curves(run: Path, alone: Path) -> None:
+    for kind, count in (("train", 20), ("valid", 2)):
+        ours, theirs = losses(run, kind), losses(alone, kind)
+        assert len(ours) == count
+        assert ours.keys() == theirs.keys()
+        for step, value in theirs.items():
+            assert ours[step] == pytest.approx(value, rel=1e-4), (kind, step)
+
+
+def test_two_processes_train_as_one(alone: Path, shapes: Path, tmp_path: Path) -> None:
+    process = torchrun("tiny", "--data", shapes, "--run", tmp_path / "run", *WORDS)
+    output, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert json.loads(output)["step"] == 20  # one of them prints
+    check_curves(tmp_path / "run", alone)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
+def test_a_killed_worker_is_replaced_and_the_run_goes_on(alone: Path, shapes: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = torchrun("tiny", "--data", shapes, "--run", run, *WORDS, restarts=1)
+    while not saved_steps(run):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    os.kill(workers_of(process)[-1], signal.SIGKILL)
+    output, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert json.loads(output)["step"] == 20
+    check_curves(run, alone)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
+def test_without_restarts_the_others_leave_and_the_run_resumes(alone: Path, shapes: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = torchrun("tiny", "--data", shapes, "--run", run, *WORDS)
+    while not saved_steps(run):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    workers = workers_of(process)
+    os.kill(workers[-1], signal.SIGKILL)
+    process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    train("--run", run, "--resume", "--device", "cpu")  # in one process: the number of ranks may change
+    check_curves(run, alone)
+
+
+def test_noise_of_the_ranks_is_that_of_the_whole_batch() -> None:
+    model = Ocloc(MODEL_PRESETS["tiny"].model)
+    whole = NoiseSource(model, seed=3, batch=4, ranks=Ranks())(5, 2)
+    parts = [NoiseSource(model, seed=3, batch=4, ranks=Ranks(rank, 2))(5, 2) for rank in range(2)]
+    for name, value in vars(whole).items():
+        assert torch.equal(value, torch.cat([getattr(part, name) for part in parts])), name
+
+
+def test_a_batch_must_divide() -> None:
+    assert Ranks(1, 2).part(6) == slice(3, 6)
+    with pytest.raises(UserError, match="change --batch"):
+        Ranks(0, 4).part(6)
+
+
+def test_statistics_are_those_of_all_ranks() -> None:
+    """NVIL with a gather answers as one process that sees both halves."""
+    torch.manual_seed(0)
+    signal_values, views = torch.randn(8), torch.tensor([2, 2, 1, 2, 1, 1, 2, 2])
+    whole, half = (Ocloc(MODEL_PRESETS["tiny"].model).nvil for _ in range(2))
+    others = {"signal": signal_values[4:], "views": views[4:]}
+    half.gather = lambda values: torch.cat([values, others["signal" if values.is_floating_point() else "views"]])
+    whole.track(signal_values, views)
+    half.track(signal_values[:4], views[:4])
+    for name in ("mean", "variance", "weight"):
+        assert torch.equal(getattr(whole, name), getattr(half, name))
+        assert getattr(whole, name) != 0
+
+
+def test_only_lost_contact_is_taken_for_it() -> None:
+    assert is_loss_of_contact(RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]"))
+    assert not is_loss_of_contact(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))

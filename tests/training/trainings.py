@@ -1,0 +1,90 @@
+"""Real trainings in processes of their own, and what they leave on disk."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+SMALL = ("--steps", 20, "--batch", 2, "--checkpoint-every", 1, "--validate-every", 10, "--device", "cpu")
+"""Twenty steps of `tiny`, which any machine does the same way, saved after every one."""
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+
+DIES_AFTER_SAVING = """
+import os, signal, sys
+from viewslots.training.run import RunFolder
+save, last = RunFolder.save, int(sys.argv.pop(1))
+def save_and_die(self, state, pinned=()):
+    path = save(self, state, pinned=pinned)
+    if state.step == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path
+RunFolder.save = save_and_die
+from viewslots.cli import main
+main()
+"""
+"""The command, killed by the system at the moment after a given checkpoint."""
+
+
+def start(*words: object, program: tuple[str, ...] = ("-m", "viewslots")) -> subprocess.Popen[str]:
+    command = [sys.executable, *program, "train", *map(str, words)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
+
+
+def train(*words: object, code: int = 0) -> tuple[str, str]:
+    """To its end: what it printed and what it said."""
+    process = start(*words)
+    output, said = process.communicate(timeout=300)
+    assert process.returncode == code, said
+    return output, said
+
+
+def refused(*words: object) -> str:
+    """With bad input: exit 1, one line, nothing on stdout."""
+    output, said = train(*words, code=1)
+    assert output == ""
+    assert said.startswith("viewslots: ")
+    assert len(said.splitlines()) == 1
+    return said
+
+
+def saved_steps(run: Path) -> list[int]:
+    return sorted(int(path.stem.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*.json"))
+
+
+def tensors(run: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoints" / f"step-{step:08d}.safetensors")
+
+
+def facts(run: Path, step: int) -> dict[str, Any]:
+    return json.loads((run / "checkpoints" / f"step-{step:08d}.json").read_text())["facts"]
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """All figures but those of the clock."""
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [
+        {key: value for key, value in json.loads(line).items() if key != "steps_per_second"}
+        for line in lines
+    ]
+
+
+def assert_same_run(one: Path, other: Path, step: int) -> None:
+    """Bit for bit: weights, moments, statistics, figures, best model."""
+    first, second = tensors(one, step), tensors(other, step)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+    assert facts(one, step) == facts(other, step)
+    assert rows(one) == rows(other)
+    for name in ("best.json", "last.json"):
+        kept, again = (json.loads((run / name).read_text()) for run in (one, other))
+        assert kept["step"] == again["step"]
+        weights = [load_file(run / answer["folder"] / "model.safetensors") for run, answer in ((one, kept), (other, again))]
+        assert all(torch.equal(value, weights[1][key]) for key, value in weights[0].items())
