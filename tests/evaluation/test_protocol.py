@@ -192,7 +192,7 @@ def test_progress_reaches_the_end(store: Store) -> None:
         ({"batch": 0}, "batch: must be at least 1"),
         ({"slots": 0}, "slots: must be at least 1"),
         ({"views": 0}, "views: must be at least 1"),
-        ({"views": 7}, "scenes have 6"),
+        ({"views": 7}, "7 views asked for, but scenes have 6"),
         ({"views": 4, "new_views": 3}, "4 views and 3 new ones asked for, but scenes have 6"),
         ({"new_views": 0}, "new views: must be at least 1"),
         ({"split": "test9"}, "no split 'test9'"),

@@ -4,12 +4,14 @@ import copy
 import json
 import os
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from viewslots.cli import main
 from viewslots.commands.evaluation import report as report_command
 from viewslots.errors import UserError
 from viewslots.evaluation.pages import Cell, Heading, Row, Table, Text, markdown, page
@@ -325,3 +327,21 @@ def test_report_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.split() == [
         str(tmp_path / "deep" / "report" / name) for name in ("report.md", "report.html")
     ]
+
+
+def test_the_command_line_takes_several_sources(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(made(run=name)))
+    sources = [str(tmp_path / f"{name}.json") for name in ("one", "two")]
+    monkeypatch.setattr(sys, "argv", ["viewslots", "report", *sources, "--out", str(tmp_path / "out")])
+    main()
+    text = Path(capsys.readouterr().out.split()[0]).read_text()
+    assert "compact (one)" in text
+    assert "compact (two)" in text
+    monkeypatch.setattr(sys, "argv", ["viewslots", "report", str(tmp_path / "none"), "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    assert capsys.readouterr().err.startswith("viewslots: ")

@@ -14,8 +14,8 @@ import torch
 from trainings import ENVIRONMENT, rows, saved_steps, train
 
 from viewslots.errors import UserError
-from viewslots.models.ocloc.model import Ocloc
 from viewslots.model_presets import MODEL_PRESETS
+from viewslots.models.ocloc.model import Ocloc
 from viewslots.training.distributed import Ranks, is_loss_of_contact
 from viewslots.training.feed import NoiseSource
 

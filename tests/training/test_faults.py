@@ -1,12 +1,26 @@
 """Work is never lost: real processes, killed and stopped by real signals, go on as if nothing had been."""
 
 import json
+import random
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from trainings import DIES_AFTER_SAVING, SMALL, assert_same_run, refused, saved_steps, start, train
+import torch
+from trainings import (
+    DIES_AFTER_SAVING,
+    SMALL,
+    assert_same_run,
+    facts,
+    refused,
+    rows,
+    saved_steps,
+    start,
+    tensors,
+    train,
+)
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +98,46 @@ def test_a_damaged_checkpoint_is_skipped(straight: Path, shapes: Path, tmp_path:
     _, said = train("--run", run, "--resume", "--device", "cpu")
     assert "step-00000009.safetensors: damaged" in said
     assert_same_run(straight, run, 20)
+
+
+KILLS, RUNS = 50, 2
+LONG = ("--steps", 50_000, "--batch", 2, "--checkpoint-every", 1, "--validate-every", 40, "--device", "cpu")
+
+
+def killed_again_and_again(shapes: Path, run: Path, seed: int) -> int:
+    """A run that is killed KILLS times: half of them at any moment from its first, half amid steps. Steps it made."""
+    chance, words = random.Random(seed), ("tiny", "--data", shapes, "--run", run, "--seed", seed, *LONG)
+    for number in range(KILLS):
+        again = ("--run", run, "--resume", "--device", "cpu") if (run / "config.json").exists() else words
+        before, process = saved_steps(run)[-1:], start(*again)
+        if number % 2:
+            while saved_steps(run)[-1:] == before:
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, 0.5))
+        else:
+            time.sleep(chance.uniform(0, 4))
+        process.kill()
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL, said
+        assert not saved_steps(run) or saved_steps(run)[-1:] >= before
+    return saved_steps(run)[-1]
+
+
+@pytest.mark.soak
+def test_a_hundred_kills_at_random_moments(shapes: Path, tmp_path: Path) -> None:
+    """Two runs side by side, each as if it had never been killed."""
+    seeds, runs = range(RUNS), [tmp_path / f"killed-{seed}" for seed in range(RUNS)]
+    with ThreadPoolExecutor(RUNS) as pool:
+        made = list(pool.map(killed_again_and_again, [shapes] * RUNS, runs, seeds))
+    for seed, run, step in zip(seeds, runs, made, strict=True):
+        straight = tmp_path / f"straight-{seed}"
+        words = ("tiny", "--data", shapes, "--run", straight, "--seed", seed, *LONG)
+        start(*words, program=("-c", DIES_AFTER_SAVING, str(step))).communicate(timeout=600)
+        assert step > KILLS // 2
+        first, second = tensors(run, step), tensors(straight, step)
+        assert first.keys() == second.keys()
+        assert all(torch.equal(value, second[name]) for name, value in first.items())
+        assert facts(run, step) == facts(straight, step)
+        kept, expected = ([row for row in rows(path) if row["step"] <= step] for path in (run, straight))
+        assert kept == expected

@@ -343,12 +343,13 @@ def test_checkpoints_of_a_run(folder: RunFolder) -> None:
 
 
 def test_rows_are_durable_before_the_checkpoint(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.log({"step": 1, "kind": "train", "loss": 1.0})
+    for step in (1, 2, 3):
+        folder.log({"step": step, "kind": "train", "loss": 1.0})
     flushed: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name))
     folder.save(TrainState(1, {"a": torch.ones(1)}, {}))
     assert flushed.index("metrics.jsonl") < flushed.index("step-00000001.safetensors")
-    assert scalars(folder.path, "train/loss") == [(1, 1.0)]
+    assert scalars(folder.path, "train/loss") == [(1, 1.0), (2, 1.0), (3, 1.0)]
 
 
 # --- models
@@ -375,6 +376,8 @@ def test_the_best_model(folder: RunFolder) -> None:
     assert kept(folder.path, "last")[0] == {"folder": "last-00000300", "step": 300}
     models = {"best-00000200", "last-00000300", "best.json", "last.json"}
     assert names(folder.path) == models | {"README.txt", "config.json", "training.lock"}
+    modes = {entry.name: entry.stat().st_mode for entry in (folder.path / "best-00000200").iterdir()}
+    assert len(set(modes.values())) == 1  # whoever may read one file may read all
     origin = json.loads((folder.path / "best-00000200" / "run.json").read_text())
     assert origin == {"format_version": 1, "step": 200, "facts": {"loss": 2.0}, "config": SETTINGS}
 

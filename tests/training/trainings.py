@@ -69,10 +69,7 @@ def facts(run: Path, step: int) -> dict[str, Any]:
 def rows(run: Path) -> list[dict[str, Any]]:
     """All figures but those of the clock."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [
-        {key: value for key, value in json.loads(line).items() if key != "steps_per_second"}
-        for line in lines
-    ]
+    return [{key: value for key, value in json.loads(line).items() if key != "steps_per_second"} for line in lines]
 
 
 def assert_same_run(one: Path, other: Path, step: int) -> None:
@@ -86,5 +83,7 @@ def assert_same_run(one: Path, other: Path, step: int) -> None:
     for name in ("best.json", "last.json"):
         kept, again = (json.loads((run / name).read_text()) for run in (one, other))
         assert kept["step"] == again["step"]
-        weights = [load_file(run / answer["folder"] / "model.safetensors") for run, answer in ((one, kept), (other, again))]
+        weights = [
+            load_file(run / answer["folder"] / "model.safetensors") for run, answer in ((one, kept), (other, again))
+        ]
         assert all(torch.equal(value, weights[1][key]) for key, value in weights[0].items())

@@ -10,7 +10,7 @@ from viewslots.terminal import Device, pick_device, print_json
 
 
 def bench(
-    what: Positional[Literal["scenes", "infer", "metrics"]],
+    what: Positional[Literal["scenes", "train", "infer", "metrics"]],
     /,
     out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: standard output alone)")] = None,
     device: Device = "auto",
@@ -20,8 +20,8 @@ def bench(
     """Measure speed, side by side in one run, as JSON with the hardware and the commit.
 
     Args:
-        what: scenes: pictures a second of the renderer; infer: seconds to load a model and to decompose a scene;
-            metrics: seconds to score 500 scenes, beside scikit-learn.
+        what: scenes: pictures a second of the renderer; train: steps a second, plain and fast; infer: seconds to
+            load a model and to decompose a scene; metrics: seconds to score 500 scenes, beside scikit-learn.
         out: File to write as well.
         device: What to measure.
         seconds: Least time for each figure; of the scenes, the slowest needs a minute on a CPU whatever you say.
@@ -30,10 +30,11 @@ def bench(
     from viewslots.bench.infer import bench_infer
     from viewslots.bench.metrics import bench_metrics
     from viewslots.bench.scenes import bench_scenes
+    from viewslots.bench.train import bench_train
 
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out: {out.parent} is no folder; make it first")
-    kinds = {"scenes": bench_scenes, "infer": bench_infer, "metrics": bench_metrics}
+    kinds = {"scenes": bench_scenes, "train": bench_train, "infer": bench_infer, "metrics": bench_metrics}
     result = kinds[what](pick_device(device), seconds, seed)
     if out is not None:
         from viewslots.data.disk import write_json

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,9 @@ WHOLE_LIMIT = 2 * 2**30
 class NpzRows:
     """One array of an .npz, read once from its first row to its last."""
 
-    def __init__(self, stream: IO[bytes], stored: int, where: str) -> None:
-        self._stream, self.where = stream, where
+    def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> None:
+        self._stream = stream = archive.open(info)
+        self.where = where
         if np.lib.format.read_magic(stream) != (1, 0):  # later versions allow headers of gigabytes
             raise UserError(f"{where}: written in a version of the .npy format other than 1.0")
         self.shape, self._fortran, self.dtype = np.lib.format.read_array_header_1_0(stream)
@@ -32,7 +33,7 @@ class NpzRows:
             raise UserError(f"{where}: holds Python objects (pickles), which are never loaded; save plain numbers")
         if self.dtype.kind not in PLAIN_KINDS or self.dtype.itemsize > 8:
             raise UserError(f"{where}: its type is {shown(str(self.dtype))}, but must be plain numbers")
-        if any(extent < 0 for extent in self.shape) or stored - stream.tell() != self.total_bytes:
+        if any(extent < 0 for extent in self.shape) or info.file_size - stream.tell() != self.total_bytes:
             raise UserError(f"{where}: its header promises {shown(self.shape)}, but its data have another size")
         self._whole: NDArray[Any] | None = None
         self._next = 0
@@ -111,7 +112,7 @@ class NpzFile:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise UserError(f"{where}: compressed in a way that numpy does not use; save it with np.savez_compressed")
         with reading(where):
-            rows = NpzRows(self._archive.open(info), info.file_size, where)
+            rows = NpzRows(self._archive, info, where)
         self._declared += rows.total_bytes
         require_total(self._declared, self.path)
         return rows

@@ -87,13 +87,13 @@ def _compared(prediction: Decomposition, truth: SceneTruth, scenes: slice) -> Co
 
 @dataclass(frozen=True)
 class Tables:
-    """Contingency tables of true labels (background, then objects) and predicted ones."""
+    """Contingency tables of R = G + 1 true labels (background, then objects) and predicted ones."""
 
-    every: Float64[Tensor, "S G+1 L"]
+    every: Float64[Tensor, "S R L"]
     """All pixels; columns are layers."""
     seen: Float64[Tensor, "S G K"]
     """Pixels where an object is seen; the columns are the best objects, whether or not the background is better."""
-    covered: Float64[Tensor, "S G+1 K"]
+    covered: Float64[Tensor, "S R K"]
     """Pixels that a complete shape covers; columns as before."""
 
     @property

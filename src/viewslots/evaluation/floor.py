@@ -36,8 +36,7 @@ class KMeansMethod:
         centres = best_centres(points, weight, slots + 1, generator)
         distance = squared_distances(points, centres)
         used = cluster_sizes(distance, weight) > 0
-        order = background_first(distance, used, batch)
-        return answer(batch, *ordered(centres, distance, used, order))
+        return answer(batch, *ordered(centres, distance, used, background_first(distance, batch)))
 
 
 def scene_points(batch: SceneBatch) -> tuple[Float[Tensor, "B N 5"], Float[Tensor, "B N"]]:
@@ -76,15 +75,17 @@ def first_centres(
     chosen = [drawn_points(points, weight, generator)]
     for _ in range(clusters - 1):
         nearest = squared_distances(points, torch.stack(chosen, 1)).amin(2) * weight
-        flat = nearest.sum(1, keepdim=True) <= 0  # fewer distinct pixels than clusters: any will do
-        chosen.append(drawn_points(points, torch.where(flat, weight, nearest), generator))
+        chosen.append(drawn_points(points, nearest, generator))
     return torch.stack(chosen, 1)
 
 
 def drawn_points(
     points: Float[Tensor, "B N D"], weight: Float[Tensor, "B N"], generator: torch.Generator
 ) -> Float[Tensor, "B D"]:
-    """One point a scene with probability in proportion to its weight, by inversion: one random number each."""
+    """One point a scene with probability in proportion to its weight, by inversion: one random number each.
+
+    Where no weight is left, because there are fewer distinct pixels than clusters, it is the last: as good as any.
+    """
     below = weight.double().cumsum(1)
     number = torch.rand(len(points), 1, generator=generator, device=generator.device, dtype=torch.float64)
     index = torch.searchsorted(below, number.to(below.device) * below[:, -1:], right=True)
@@ -109,17 +110,14 @@ def cluster_sizes(distance: Float[Tensor, "B N C"], weight: Float[Tensor, "B N"]
     return (nearest * weight[:, :, None]).sum(1)
 
 
-def background_first(
-    distance: Float[Tensor, "B N C"], used: Bool[Tensor, "B C"], batch: SceneBatch
-) -> Int[Tensor, "B C"]:
-    """The cluster with the most border pixels, then the others in their order, those without pixels last."""
+def background_first(distance: Float[Tensor, "B N C"], batch: SceneBatch) -> Int[Tensor, "B C"]:
+    """The cluster with the most border pixels, then the others in their order."""
     border = torch.zeros(batch.image.shape[-2:], device=distance.device)
     border[[0, -1]] = 1
     border[:, [0, -1]] = 1
-    at_border = (batch.view_mask[:, :, None, None] * border).flatten(1)
-    background = cluster_sizes(distance, at_border).argmax(1, keepdim=True)
-    rank = (~used).long() + 1
-    return torch.argsort(rank.scatter(1, background, 0), dim=1, stable=True)
+    sizes = cluster_sizes(distance, (batch.view_mask[:, :, None, None] * border).flatten(1))
+    background = torch.nn.functional.one_hot(sizes.argmax(1), sizes.shape[1])
+    return torch.argsort(-background, dim=1, stable=True)
 
 
 def ordered(

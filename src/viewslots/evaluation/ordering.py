@@ -13,9 +13,6 @@ from torch import Tensor
 
 from viewslots.evaluation.matching import UNMATCHED, of_objects
 
-ENTRIES_AT_ONCE = 2**22
-"""Pixels times pairs in memory at once."""
-
 
 @dataclass(frozen=True)
 class PairOverlaps:
@@ -34,32 +31,30 @@ def pairs(objects: int, device: torch.device) -> Int[Tensor, "2 Q"]:
 
 
 def pair_overlaps(segment: UInt8[Tensor, "V H W"], shapes: UInt8[Tensor, "V G H W"]) -> PairOverlaps:
-    """Only pixels with two shapes or more count, a few in a hundred, so these are gathered first.
+    """All sums are of integers below 2^53 and so exact, in whatever order they are taken.
 
-    All sums are of integers below 2^53 and so exact, in whatever order they are taken.
+    Where object i is seen its visible alpha is alpha_i, elsewhere 0: the minimum with alpha_j sums what i owns.
     """
-    views, objects = shapes.shape[:2]
-    first, second = pairs(objects, shapes.device)
-    sums = torch.zeros(views, 3, len(first), device=shapes.device, dtype=torch.float64)
-    shared = ((shapes > 0).sum(1, dtype=torch.uint8) > 1).nonzero()
-    for part in torch.split(shared, max(1, ENTRIES_AT_ONCE // max(1, len(first)))):
-        view, row, column = part.unbind(1)
-        alpha = shapes[view, :, row, column].double()
-        owner = segment[view, row, column, None]
-        one, other = alpha[:, first], alpha[:, second]
-        region = torch.minimum(one, other)
-        owned = (owner == first).to(torch.int8) - (owner == second).to(torch.int8)
-        sums += _by_view(torch.stack([one * other, region, region * owned], 1), view, views)
-    product, region, advantage = sums.unbind(1)
-    return PairOverlaps(product / 255**2, region / 255, advantage >= 0)
+    index = torch.arange(shapes.shape[1], device=shapes.device, dtype=torch.uint8)
+    visible = shapes * (segment[:, None] == index[:, None, None])
+    alpha, seen = shapes.flatten(2), visible.flatten(2)
+    first, second = pairs(len(index), shapes.device)
+    weights = alpha.double()
+    product, region, owned = torch.bmm(weights, weights.mT), _shared(alpha, alpha), _shared(seen, alpha)
+    return PairOverlaps(
+        product=product[:, first, second] / 255**2,
+        region=region[:, first, second] / 255,
+        front=owned[:, first, second] >= owned[:, second, first],
+    )
 
 
-def _by_view(values: Float64[Tensor, "P 3 Q"], view: Int[Tensor, "P"], views: int) -> Float64[Tensor, "V 3 Q"]:
-    """Sums of the rows of each view; the views rise, so that running sums tell them."""
-    count = torch.bincount(view, minlength=views)
-    end = count.cumsum(0)
-    running = torch.cat([values.new_zeros(1, *values.shape[1:]), values.cumsum(0)])
-    return running[end] - running[end - count]
+def _shared(one: UInt8[Tensor, "V G N"], other: UInt8[Tensor, "V G N"]) -> Float64[Tensor, "V G G"]:
+    """Sums over pixels of min(one_i, other_j), a row at a time: bytes are compared many at once."""
+    views, objects, _ = one.shape
+    sums = torch.empty(views, objects, objects, device=one.device, dtype=torch.float64)
+    for i in range(objects):
+        sums[:, i] = torch.minimum(one[:, i, None], other).sum(2)
+    return sums
 
 
 def in_front(order: Float[Tensor, "V G"]) -> Bool[Tensor, "V Q"]:

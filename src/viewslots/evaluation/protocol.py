@@ -83,7 +83,8 @@ class Plan:
         if self.new_views is not None and new < 1:
             raise UserError(f"new views: must be at least 1, not {new}")
         if self.views + new > stored:
-            raise UserError(f"{self.views} views and {new} new ones asked for, but scenes have {stored}; ask for fewer")
+            asked = f"{self.views} views" + (f" and {new} new ones" if new else "")
+            raise UserError(f"{asked} asked for, but scenes have {stored}; ask for fewer")
 
 
 def evaluate(

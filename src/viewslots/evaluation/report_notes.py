@@ -24,8 +24,8 @@ def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
         "by more than the intervals say.",
         "The floor is k-means on colours and places with as many clusters; it learns nothing.",
         f"Shadow: background where one object alone takes at least {SHADOW / 255:.0%} of the direct light. R2 of "
-        "cameras: probes fitted on the view codes of the validation scenes. Held-out views: the scene comes from the M views "
-        "alone, and only the viewpoint of the held-out picture is estimated.",
+        "cameras: probes fitted on the view codes of the validation scenes. Held-out views: the scene comes from the "
+        "M views alone, and only the viewpoint of the held-out picture is estimated.",
         f"Made by commit {', '.join(commits)}.",
     )
 

@@ -40,7 +40,7 @@ from viewslots.types import Decomposition
 
 METRICS = ("ARI-A", "AMI-A", "ARI-O", "AMI-O", "IoU", "F1", "OCA", "OOA")
 
-Column = tuple[Float64[Tensor, "S"], Float64[Tensor, "S"]]
+Column = tuple[Float64[Tensor, "_"], Float64[Tensor, "_"]]
 """Of one metric: sum and weight of every scene, whose quotient over any set of scenes is the score of that set."""
 
 
@@ -123,7 +123,7 @@ def _joined(blocks: list[dict[str, Column]]) -> dict[str, Column]:
     return {name: (torch.cat(total), torch.cat(weight)) for name, (total, weight) in parts.items()}
 
 
-def _stacked(columns: dict[str, Column]) -> Column:
+def _stacked(columns: dict[str, Column]) -> tuple[Float64[Tensor, "S 8"], Float64[Tensor, "S 8"]]:
     total, weight = zip(*(columns[name] for name in METRICS), strict=True)
     return torch.stack(total, 1), torch.stack(weight, 1)
 

@@ -26,7 +26,7 @@ def shape_sums(
     return torch.stack([inter.where(matched, 0), true.sum((2, 3)), area.where(matched, 0)], -1)
 
 
-def iou_and_f1(sums: Float64[Tensor, "S G 3"]) -> Float64[Tensor, "S G 2"]:
+def iou_and_f1(sums: Float64[Tensor, "*objects 3"]) -> Float64[Tensor, "*objects 2"]:
     """d_inter / d_union and 2 d_inter / (d_inter + d_union); 0 for objects whose complete shape is empty.
 
     The union follows from the areas: min(a, b) + max(a, b) = a + b.

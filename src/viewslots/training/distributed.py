@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from viewslots.errors import UserError
@@ -70,7 +71,7 @@ class Ranks:
         if self.count == 1:
             return model
         with warnings.catch_warnings():
-            # Buffers (NVIL's statistics) are equal on all ranks already. The option has another name from torch 2.13 on.
+            # Buffers (NVIL's statistics) are equal on all ranks already. Torch 2.13 has another name for the option.
             warnings.simplefilter("ignore", FutureWarning)
             return DistributedDataParallel(model, broadcast_buffers=False)
 
@@ -126,7 +127,7 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    enter_group("nccl" if device.type == "cuda" else "gloo")
     try:
         hosts = dist.new_group(backend="gloo", timeout=PATIENCE)
         yield Ranks(dist.get_rank(), dist.get_world_size(), hosts)
@@ -139,6 +140,13 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
         ) from error
     finally:
         dist.destroy_process_group()
+
+
+def enter_group(backend: str) -> None:
+    """A restarted worker must not find the addresses of the dead, which torchrun's store may still hold."""
+    store, rank, count = next(rendezvous("env://"))
+    attempt = "attempt-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(backend, store=dist.PrefixStore(attempt, store), rank=rank, world_size=count)  # type: ignore[attr-defined]
 
 
 def is_loss_of_contact(error: RuntimeError) -> bool:

@@ -54,12 +54,13 @@ class Metrics:
                     draft.write_bytes(kept)
 
     def flush(self) -> None:
-        """To the disk itself."""
+        """To the disk itself. Another thread may log meanwhile."""
+        file, tensorboard = self._file, self._tensorboard
         with plain_errors("writing", self.path):
-            if self._file is not None:
-                os.fsync(self._file.fileno())
-            if self._tensorboard is not None:
-                self._tensorboard.flush()
+            if file is not None:
+                os.fsync(file.fileno())
+            if tensorboard is not None:
+                tensorboard.flush()
 
     def close(self) -> None:
         if self._file is not None:

@@ -64,10 +64,19 @@ def fold_features(features: FeatureNetwork) -> FeatureNetwork:
     return folded
 
 
+class ChannelsLastCompactDecoder(CompactDecoder):
+    """Broadcasts with the channels last in memory, where its convolutions want them."""
+
+    def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
+        place = self.position.project(self.position.grid).permute(0, 2, 3, 1)
+        return self.convolutions((self.connected(code)[:, None, None] + place).permute(0, 3, 1, 2))
+
+
 def fold_decoder(decoder: nn.Module) -> nn.Module:
     """Transposed convolutions have nothing to fold."""
     if not isinstance(decoder, DenseDecoder | CompactDecoder):
         return decoder
-    folded = view_of(decoder, type(decoder))
+    kind = ChannelsLastCompactDecoder if isinstance(decoder, CompactDecoder) else DenseDecoder
+    folded = view_of(decoder, kind)
     folded.convolutions = fold_stages(list(decoder.convolutions))
     return folded

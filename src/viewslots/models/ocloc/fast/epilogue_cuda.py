@@ -40,7 +40,7 @@ class BiasReluShuffle(torch.autograd.Function):
         _shuffle_backward[(programs,)](
             gradient, shown, moved, partial, rows, width // scale, scale, shape[1], padded, block
         )
-        return moved, partial.sum(0).to(bias.dtype), None
+        return moved, (partial.new_ones(programs) @ partial).to(bias.dtype), None
 
 
 def tiling(phases: Tensor) -> tuple[int, int, int]:
@@ -51,18 +51,25 @@ def tiling(phases: Tensor) -> tuple[int, int, int]:
 
 
 @triton.jit
-def _places(tile, rows, width, SCALE: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr):
+def _places(
+    tile,
+    rows,
+    WIDTH: tl.constexpr,
+    SCALE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PADDED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Offsets of a block of coarse pixels in the phased and in the fine tensor, and which are real."""
     C: tl.constexpr = COLUMNS // (SCALE * SCALE)
-    row = tile * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
+    row = tile * BLOCK + tl.arange(0, BLOCK)
     column = tl.arange(0, PADDED)
     phase, channel = column // C, column % C
-    # A line counts the images too, since all have the same height.
-    line = (row // width)[:, None] * SCALE + (phase // SCALE)[None, :]
-    across = (row % width)[:, None] * SCALE + (phase % SCALE)[None, :]
-    fine = (line * (width * SCALE) + across) * C + channel[None, :]
+    # Lines count the images too, since all have the same height.
+    first = (row // WIDTH).to(tl.int64) * (WIDTH * SCALE * SCALE * C) + (row % WIDTH) * (SCALE * C)
+    inner = (phase // SCALE) * (WIDTH * SCALE * C) + (phase % SCALE) * C + channel
     real = (row < rows)[:, None] & (column < COLUMNS)[None, :]
-    return row[:, None] * COLUMNS + column[None, :], fine, column, real
+    return row.to(tl.int64)[:, None] * COLUMNS + column[None, :], first[:, None] + inner[None, :], column, real
 
 
 @triton.jit
@@ -71,13 +78,13 @@ def _shuffle_forward(
     bias,
     shown,
     rows,
-    width,
+    WIDTH: tl.constexpr,
     SCALE: tl.constexpr,
     COLUMNS: tl.constexpr,
     PADDED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    phased, fine, column, real = _places(tl.program_id(0), rows, width, SCALE, COLUMNS, PADDED, BLOCK)
+    phased, fine, column, real = _places(tl.program_id(0), rows, WIDTH, SCALE, COLUMNS, PADDED, BLOCK)
     shift = tl.load(bias + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
     value = tl.load(phases + phased, mask=real, other=0.0).to(tl.float32) + shift[None, :]
     tl.store(shown + fine, tl.maximum(value, 0.0).to(shown.dtype.element_ty), mask=real)
@@ -90,7 +97,7 @@ def _shuffle_backward(
     moved,
     partial,
     rows,
-    width,
+    WIDTH: tl.constexpr,
     SCALE: tl.constexpr,
     COLUMNS: tl.constexpr,
     PADDED: tl.constexpr,
@@ -99,7 +106,7 @@ def _shuffle_backward(
     column = tl.arange(0, PADDED)
     total = tl.zeros((PADDED,), tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(rows, BLOCK), tl.num_programs(0)):
-        phased, fine, column, real = _places(tile, rows, width, SCALE, COLUMNS, PADDED, BLOCK)
+        phased, fine, column, real = _places(tile, rows, WIDTH, SCALE, COLUMNS, PADDED, BLOCK)
         value = tl.load(gradient + fine, mask=real, other=0.0).to(tl.float32)
         value = tl.where(tl.load(shown + fine, mask=real, other=0.0).to(tl.float32) > 0, value, 0.0)
         tl.store(moved + phased, value.to(moved.dtype.element_ty), mask=real)

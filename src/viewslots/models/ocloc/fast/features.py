@@ -25,8 +25,8 @@ class FastFeatures(FeatureNetwork):
 
 def bias_relu(values: Float[Tensor, "I P D"], bias: Float[Tensor, "D"]) -> Float[Tensor, "I P D"]:
     """As the epilogue of a convolution over P places in a row."""
-    maps = values.transpose(1, 2)[..., None]
-    return bias_relu_shuffle(maps, bias, 1)[..., 0].transpose(1, 2)
+    maps = values.transpose(1, 2).unsqueeze(-1)
+    return bias_relu_shuffle(maps, bias, 1).squeeze(-1).transpose(1, 2)
 
 
 def add_norm(

@@ -1,0 +1,97 @@
+"""Training steps a second: the plain loop beside the fast one."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from viewslots.bench.timing import rate
+from viewslots.model_presets import model_preset
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.provenance import provenance
+from viewslots.training.feed import as_batch
+from viewslots.training.step import EagerStep, Precision, Step, fast_step, make_optimiser
+
+PRESETS = ("clevr-m1", "compact")
+BATCH = {"cpu": 2, "cuda": 32}
+"""Scenes in a batch; on a CPU a whole one would take a minute a step."""
+SCENES, STORED_VIEWS = 512, 10
+PUBLISHED = 11.8
+"""Steps a second of the authors' code as published, for clevr-m1 with a batch of 32, on one NVIDIA H200."""
+
+PLAIN, FAST = "plain", "fast"
+
+
+def bench_train(device: str, seconds: float, seed: int) -> dict[str, Any]:
+    """Whole steps, choice of pictures and noise included, of random pictures that lie on the device."""
+    precisions: dict[str, tuple[tuple[str, Precision], ...]] = {
+        "cpu": ((PLAIN, "fp32"), (FAST, "fp32")),
+        "cuda": ((PLAIN, "fp32"), (PLAIN, "bf16"), (FAST, "bf16")),
+    }
+    rows = [_row(name, way, kind, device, seconds, seed) for name in PRESETS for way, kind in precisions[device]]
+    result: dict[str, Any] = {
+        "provenance": provenance(),
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "batch": BATCH[device],
+        "rows": rows,
+    }
+    for name in PRESETS:
+        plain, *_, fast = (row["steps_per_second"] for row in rows if row["preset"] == name)
+        result[f"{name}_fast_over_plain"] = fast / plain
+        if device == "cuda" and name == "clevr-m1":
+            result["clevr-m1_fast_over_published"] = fast / PUBLISHED
+    return result
+
+
+def _row(name: str, way: str, precision: Precision, device: str, seconds: float, seed: int) -> dict[str, Any]:
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    take_step = _steps(name, way, precision, device, seed)
+    take_step()
+    _wait(device)
+    first = time.perf_counter() - begin
+    several = 10 if device == "cuda" else 1
+
+    def work() -> None:
+        for _ in range(several):
+            take_step()
+
+    row = {
+        "preset": name,
+        "way": way,
+        "precision": precision,
+        "steps_per_second": rate(work, several, device, seconds),
+        "first_step_seconds": first,
+    }
+    return row | ({"peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9} if device == "cuda" else {})
+
+
+def _steps(name: str, way: str, precision: Precision, device: str, seed: int) -> Callable[[], object]:
+    preset = model_preset(name)
+    model = Ocloc(preset.model, torch.Generator().manual_seed(seed)).to(device).train()
+    optimiser = make_optimiser(model, torch.device(device))
+    chosen: Callable[[Ocloc, torch.optim.Adam, Precision], Step] = fast_step if way == FAST else EagerStep
+    step = chosen(model, optimiser, precision)
+    generator = torch.Generator(device).manual_seed(seed)
+    batch, size = BATCH[device], preset.model.image_size
+    shape = (SCENES, STORED_VIEWS, size, size, 3)
+    stored = torch.randint(0, 256, shape, dtype=torch.uint8, device=device, generator=generator)
+    annealing = preset.schedule.at(preset.schedule.steps // 2)
+
+    def take_step() -> object:
+        scenes = torch.randint(0, SCENES, (batch, 1), device=device, generator=generator)
+        views = torch.randint(0, STORED_VIEWS, (batch, preset.views), device=device, generator=generator)
+        pictures = as_batch(stored[scenes, views], 1)
+        return step(pictures, model.draw_noise(pictures, generator), annealing, 1e-5)
+
+    return take_step
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
