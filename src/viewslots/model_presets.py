@@ -181,6 +181,7 @@ def describe(name: str) -> dict[str, Any]:
         model = Ocloc(config)
     return {
         "preset": name,
+        "world": preset.world,
         "parameters": parameter_counts(model),
         "latents": {"z_view": config.view_dim, "z_attr_0": config.background_dim, "z_attr_k": config.attr_dim},
         "views": preset.views,

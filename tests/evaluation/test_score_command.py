@@ -334,5 +334,6 @@ def test_bench_metrics_tells_ratio_and_difference(
     assert found == json.loads(capsys.readouterr().out)
     assert found["largest_difference"] < 1e-9
     assert found["sklearn_over_ours"] == pytest.approx(found["sklearn_seconds"] / found["ours_seconds"])
+    assert found["sklearn_over_ours_one_thread"] > 0
     assert None not in found["paper"].values()
     assert found["provenance"]["command"].startswith("viewslots bench metrics")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainings import ENVIRONMENT, rows, saved_steps, train
+from trainings import ENVIRONMENT, SLOWLY, rows, saved_steps, train
 
 from viewslots.errors import UserError
 from viewslots.model_presets import MODEL_PRESETS
@@ -28,10 +28,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def torchrun(*words: object, restarts: int = 0) -> subprocess.Popen[str]:
+def torchrun(*words: object, restarts: int = 0, slowly: bool = False) -> subprocess.Popen[str]:
     """As in docs/training.md; `--` keeps torchrun from taking --run for its own."""
+    program = ["--no-python", "--", sys.executable, "-c", SLOWLY] if slowly else ["-m", "--", "viewslots"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
-    place = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), "-m", "--", "viewslots", "train"]
+    place = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), *program, "train"]
     pipe = subprocess.PIPE
     return subprocess.Popen([*launcher, *place, *map(str, words)], stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
 
@@ -73,7 +74,7 @@ def test_two_processes_train_as_one(alone: Path, shapes: Path, tmp_path: Path) -
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
 def test_a_killed_worker_is_replaced_and_the_run_goes_on(alone: Path, shapes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = torchrun("tiny", "--data", shapes, "--run", run, *WORDS, restarts=1)
+    process = torchrun("tiny", "--data", shapes, "--run", run, *WORDS, restarts=1, slowly=True)
     while not saved_steps(run):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
@@ -87,7 +88,7 @@ def test_a_killed_worker_is_replaced_and_the_run_goes_on(alone: Path, shapes: Pa
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
 def test_without_restarts_the_others_leave_and_the_run_resumes(alone: Path, shapes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = torchrun("tiny", "--data", shapes, "--run", run, *WORDS)
+    process = torchrun("tiny", "--data", shapes, "--run", run, *WORDS, slowly=True)
     while not saved_steps(run):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
@@ -97,6 +98,20 @@ def test_without_restarts_the_others_leave_and_the_run_resumes(alone: Path, shap
     assert process.returncode == 1
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
     train("--run", run, "--resume", "--device", "cpu")  # in one process: the number of ranks may change
+    check_curves(run, alone)
+
+
+def test_a_signal_stops_all_ranks_at_one_step(alone: Path, shapes: Path, tmp_path: Path) -> None:
+    run, rare = tmp_path / "run", (*WORDS, "--checkpoint-every", 1000)
+    process = torchrun("tiny", "--data", shapes, "--run", run, *rare, slowly=True)
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("step 2/20"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=300)
+    [stopped] = saved_steps(run)
+    assert f"stopped by SIGTERM at step {stopped}, all saved" in said
+    train("--run", run, "--resume", "--device", "cpu")
     check_curves(run, alone)
 
 

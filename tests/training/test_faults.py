@@ -11,6 +11,7 @@ import pytest
 import torch
 from trainings import (
     DIES_AFTER_SAVING,
+    SLOWLY,
     SMALL,
     assert_same_run,
     facts,
@@ -48,7 +49,7 @@ def test_stopped_by_a_signal(straight: Path, shapes: Path, tmp_path: Path, numbe
     """Saves although no checkpoint is due, and says how to go on."""
     run = tmp_path / "run"
     rare = ("--checkpoint-every", 1000, "--steps", 20, "--batch", 2, "--validate-every", 10, "--device", "cpu")
-    process = start("tiny", "--data", shapes, "--run", run, *rare)
+    process = start("tiny", "--data", shapes, "--run", run, *rare, program=("-c", SLOWLY))
     assert process.stderr is not None
     first = process.stderr.readline()
     assert first.startswith("step 1/20"), first

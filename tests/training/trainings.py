@@ -30,6 +30,19 @@ main()
 """
 """The command, killed by the system at the moment after a given checkpoint."""
 
+SLOWLY = """
+import time
+from viewslots.training.loop import Training
+take_step = Training.take_step
+def take_a_breath_first(self, step):
+    time.sleep(0.1)
+    take_step(self, step)
+Training.take_step = take_a_breath_first
+from viewslots.cli import main
+main()
+"""
+"""The command with time between its steps, so that a signal surely meets it amid them."""
+
 
 def start(*words: object, program: tuple[str, ...] = ("-m", "viewslots")) -> subprocess.Popen[str]:
     command = [sys.executable, *program, "train", *map(str, words)]
@@ -67,9 +80,10 @@ def facts(run: Path, step: int) -> dict[str, Any]:
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
-    """All figures but those of the clock."""
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "steps_per_second"} for line in lines]
+    """All whole lines of figures, without those of the clock."""
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    read = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [{key: value for key, value in row.items() if key != "steps_per_second"} for row in read]
 
 
 def assert_same_run(one: Path, other: Path, step: int) -> None:

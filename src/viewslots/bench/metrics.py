@@ -1,6 +1,7 @@
 """Scene evaluations a second: all eight metrics in both conventions, beside a loop over scikit-learn."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ def bench_metrics(device: str, seconds: float, seed: int) -> dict[str, Any]:
     prediction = guess(segment, shapes, order, generator, device)
     truth = scene_truth(segment.to(device), shapes.to(device), order.to(device))
     ours = SCENES / rate(lambda: score_scenes(prediction, truth), SCENES, device, seconds)
+    alone = one_thread_seconds(lambda: score_scenes(prediction, truth), device, seconds)
     loop, expected = sklearn_loop(segment, prediction)
     scores = score_scenes(prediction, truth)
     return {
@@ -40,10 +42,22 @@ def bench_metrics(device: str, seconds: float, seed: int) -> dict[str, Any]:
         "ours_seconds": ours,
         "sklearn_seconds": loop,
         "sklearn_over_ours": loop / ours,
+        "ours_one_thread_seconds": alone,
+        "sklearn_over_ours_one_thread": loop / alone,
         "largest_difference": largest_difference(scores, expected),
         "paper": scores.paper(),
         "pooled": scores.pooled(),
     }
+
+
+def one_thread_seconds(work: Callable[[], object], device: str, seconds: float) -> float:
+    """Seconds with one thread on the CPU, as the loop has it; on a busy machine threads wait for one another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return SCENES / rate(work, SCENES, device, seconds)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _require_sklearn() -> None:

@@ -1,15 +1,11 @@
 """train."""
 
 import json
-import sys
-import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tqdm import tqdm
 from tyro.conf import Positional, arg
 
 from viewslots.errors import UserError
@@ -78,7 +74,7 @@ def train(
         "data": data,
         "steps": steps,
         "seed": seed,
-        "init": init,
+        "init": str(Path(init).resolve()) if init is not None and Path(init).is_dir() else init,
         "batch": batch,
         "learning_rate": learning_rate,
         "method": method,
@@ -117,45 +113,60 @@ def run_training(
 ) -> "Outcome":
     """Rank 0 opens the folder and tells the others what it says."""
     from viewslots.training.assembly import assemble
+    from viewslots.training.console import Console
     from viewslots.training.loop import Training
     from viewslots.training.settings import RunSettings
 
     with ExitStack() as stack:
         folder, weights, text = None, None, ""
         if ranks.first:
-            folder, settings, weights = open_run(run, given, device.type, fast, resume)
+            folder, settings, weights = open_run(run, given, device.type, fast, resume, ranks)
             stack.enter_context(folder)
             text = json.dumps(settings.to_json())
         settings = RunSettings.from_json(json.loads(ranks.tell(text)))
         parts = assemble(settings, device, ranks, weights)
-        training = Training(settings, parts, folder, ranks, Console(settings.steps, ranks.first))
+        console = stack.enter_context(Console(settings.steps, ranks.first, say))
+        training = Training(settings, parts, folder, ranks, console)
         training.resume()
         return training.run()
 
 
 def open_run(
-    run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool
+    run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, ranks: "Ranks"
 ) -> tuple["RunFolder", "RunSettings", "Ocloc | None"]:
     """The folder, what it is to hold, and the weights to start from if not those of the seed."""
-    from viewslots.training.opening import begin_run, has_checkpoint, resume_run
+    from viewslots.training.opening import has_checkpoint, new_settings, resume_run
+    from viewslots.training.run import RunFolder
 
-    if resume:
-        folder, settings = resume_run(run, given, fast)
-    else:
-        folder, settings = begin_run(run, given, "bf16" if device == "cuda" else "fp32", fast)
+    if not resume:
+        settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast)
+        ranks.part(settings.batch)
+        tell_fewer_views(settings)
+        weights = first_weights(settings)
+        return RunFolder.create(run, settings.to_json()), settings, weights
+    folder, settings = resume_run(run, given, fast)
     try:
-        return folder, settings, first_weights(settings) if settings.init and not has_checkpoint(folder) else None
+        return folder, settings, None if has_checkpoint(folder) else first_weights(settings)
     except BaseException:
         folder.close()
         raise
 
 
-def first_weights(settings: "RunSettings") -> "Ocloc":
+def tell_fewer_views(settings: "RunSettings") -> None:
+    from viewslots.model_presets import model_preset
+
+    wanted, views = model_preset(settings.preset).views, settings.views
+    if views < wanted:
+        say(f"scenes of this data set have {views} view{'s' * (views > 1)}: training with {views} instead of {wanted}")
+
+
+def first_weights(settings: "RunSettings") -> "Ocloc | None":
     """Of --init: the step that the preset asks for where that run has kept it, else its best model."""
     from viewslots.runs import load_run
     from viewslots.training.curriculum import pinned_model
 
-    assert settings.init is not None
+    if settings.init is None:
+        return None
     pinned = pinned_model(Path(settings.init), settings)
     if pinned is None:
         say(f"starting from the best model of {settings.init}")
@@ -187,57 +198,3 @@ def train_many(run: Path, given: dict[str, Any], device: str, fast: bool, resume
     elif results.failed:
         say(f"viewslots: seeds {', '.join(map(str, results.failed))} failed; see their lines above")
     raise SystemExit(exit_code(results))
-
-
-class Console:
-    """How it goes, on stderr: a bar with the last figures on a terminal, else a line at every row of figures."""
-
-    def __init__(self, steps: int, speaks: bool) -> None:
-        self.steps, self.speaks = steps, speaks
-        self._scores = ""
-        self._bar: tqdm[Any] | None = None
-        self._first: tuple[int, float] | None = None
-
-    def step(self, done: int) -> None:
-        if not self.speaks:
-            return
-        if self._first is None:
-            # The first step compiles and loads; rates are counted from its end.
-            self._first = done, time.monotonic()
-            if sys.stderr.isatty():
-                self._bar = tqdm(total=self.steps, initial=done, unit="step", file=sys.stderr, dynamic_ncols=True)
-        elif self._bar is not None:
-            self._bar.update(done - self._bar.n)
-        if done == self.steps and self._bar is not None:
-            self._bar.refresh()
-
-    def figures(self, step: int, terms: Mapping[str, float]) -> None:
-        if not self.speaks:
-            return
-        names = ("loss", "nll", "view", "attr", "rho", "prs")
-        text = " ".join(f"{name} {terms[name]:.4g}" for name in names) + self._scores
-        if self._bar is not None:
-            self._bar.set_postfix_str(text, refresh=False)
-        else:
-            say(f"step {step}/{self.steps}  {self.pace(step)}  {text}")
-
-    def pace(self, step: int) -> str:
-        """Rate and remaining time."""
-        first, since = self._first or (step, time.monotonic())
-        if step <= first:
-            return "-"
-        rate = (step - first) / max(time.monotonic() - since, 1e-9)
-        left = int((self.steps - step) / rate)
-        return f"{rate:.1f} steps/s  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
-
-    def scores(self, step: int, scores: Mapping[str, float | None]) -> None:
-        known = {name: value for name, value in scores.items() if value is not None}
-        self._scores = f"  at {step}: " + " ".join(f"{name} {value:.3f}" for name, value in known.items())
-
-    def say(self, line: str) -> None:
-        if not self.speaks:
-            return
-        if self._bar is not None:
-            self._bar.write(line, file=sys.stderr)
-        else:
-            say(line)

@@ -12,8 +12,8 @@ from viewslots.errors import UserError
 from viewslots.evaluation.segmentation import contingency, partition
 from viewslots.types import BACKGROUND, COVERED, Decomposition
 
-NUMBERS_AT_ONCE = {"cpu": 2**21, "cuda": 2**27}
-"""Values of masks and shapes compared at once: about a CPU's cache, or enough to fill a GPU."""
+NUMBERS_AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
+"""Values of masks and shapes compared at once: near a CPU's cache but worth its threads, or enough to fill a GPU."""
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,13 @@ def shape_sums(
 ) -> Float64[Tensor, "V G 3"]:
     """Of every true object in every view: d_inter with its slot, its own area and the area of its slot.
 
-    An unmatched object meets nothing of no area.
+    An unmatched object meets nothing, and so scores 0 whatever the area.
     """
     view = torch.arange(len(slot), device=slot.device)[:, None]
     true = shapes.double() / 255
     mine = complete[view, slot.clamp(min=0)].double()
     inter, area = torch.minimum(true, mine).sum((2, 3)), mine.sum((2, 3))
-    matched = slot != UNMATCHED
-    return torch.stack([inter.where(matched, 0), true.sum((2, 3)), area.where(matched, 0)], -1)
+    return torch.stack([inter.where(slot != UNMATCHED, 0), true.sum((2, 3)), area], -1)
 
 
 def iou_and_f1(sums: Float64[Tensor, "*objects 3"]) -> Float64[Tensor, "*objects 2"]:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 
-from viewslots.data.meta import META
+from viewslots.data.meta import META, Plan
 from viewslots.data.store import Store
 from viewslots.data_presets import data_preset
 from viewslots.errors import UserError
 from viewslots.models.ocloc.fast.accelerate import accelerated
 from viewslots.models.ocloc.model import Ocloc
+from viewslots.scenes.world import World
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed
 from viewslots.training.settings import LIVE, METHODS, RunSettings
@@ -89,6 +90,6 @@ def fingerprint(folder: str) -> str:
     return hashlib.sha256((Path(folder) / META).read_bytes()).hexdigest()
 
 
-def stored_views(data: str, world: str) -> int:
-    """Views a scene has."""
-    return data_preset(world).world(None).views if data == LIVE else open_store(data).meta.plan.views
+def data_size(data: str, world: str) -> World | Plan:
+    """What has the views, height and width of the scenes."""
+    return data_preset(world).world(None) if data == LIVE else open_store(data).meta.plan

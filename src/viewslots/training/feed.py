@@ -63,6 +63,13 @@ def as_batch(image: UInt8[Tensor, "B M H W 3"], factor: int) -> SceneBatch:
     return SceneBatch(shrunk(pictures, factor), mask)
 
 
+def batches_of(scenes: int, batch: int) -> int:
+    """Batches in an epoch; scenes that are left over wait for the next one."""
+    if scenes < batch:
+        raise UserError(f"{scenes} scenes to train on do not fill one batch of {batch}; use a smaller --batch")
+    return scenes // batch
+
+
 class StoredFeed:
     """Scenes of a split, every one once an epoch, in a new order and new views each time.
 
@@ -74,9 +81,7 @@ class StoredFeed:
     ) -> None:
         self.split, self.seed, self.batch, self.device = split, seed, batch, device
         self.part, self.factor = ranks.part(batch), shrink_factor(split.size.height, split.size.width, size)
-        self.batches = len(split) // batch
-        if self.batches == 0:
-            raise UserError(f"{len(split)} scenes to train on do not fill one batch of {batch}; use a smaller --batch")
+        self.batches = batches_of(len(split), batch)
         self.resident = upload(split["image"], device) if fits(split["image"], device) else None
         self._epoch, self._order = -1, [0]
 

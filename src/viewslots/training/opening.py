@@ -4,8 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from viewslots.data.meta import Plan
 from viewslots.errors import UserError
-from viewslots.training.assembly import fingerprint, stored_views
+from viewslots.training.assembly import data_size, fingerprint
+from viewslots.training.feed import batches_of, shrink_factor
 from viewslots.training.run import RunFolder
 from viewslots.training.settings import LIVE, RunSettings, plan_run
 from viewslots.training.step import Precision
@@ -14,18 +16,21 @@ FREE = ("precision", "validate_every", "checkpoint_every")
 """What may change when a run goes on; everything else decides its result and must agree."""
 
 
-def begin_run(run: Path, given: dict[str, Any], precision: Precision, fast: bool) -> tuple[RunFolder, RunSettings]:
-    """A new run folder. `given` holds arguments of plan_run; `precision` where it says nothing of it."""
+def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> RunSettings:
+    """`given` holds arguments of plan_run; `precision` counts where it says nothing of it. Nothing is written yet."""
     for name, word in (("preset", "a preset, such as `viewslots train clevr-m1`"), ("data", "--data DIR or live")):
         if name not in given:
             raise UserError(f"a new run needs {word}; to go on with one, add --resume")
     given = {"precision": precision, "fast": fast} | given
-    world = plan_run(**given, stored_views=1, data_sha256=None).world  # also refuses what cannot be, before any file
-    if given["data"] != LIVE:
-        given["data"] = str(Path(given["data"]).resolve())
+    world = plan_run(**given, stored_views=1, data_sha256=None).world  # also refuses what cannot be
+    given["data"] = LIVE if given["data"] == LIVE else str(Path(given["data"]).resolve())
+    size = data_size(given["data"], world)
     sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
-    settings = plan_run(**given, stored_views=stored_views(given["data"], world), data_sha256=sha256)
-    return RunFolder.create(run, settings.to_json()), settings
+    settings = plan_run(**given, stored_views=size.views, data_sha256=sha256)
+    shrink_factor(size.height, size.width, settings.model.image_size)
+    if isinstance(size, Plan):
+        batches_of(size.splits["train"].scenes, settings.batch)
+    return settings
 
 
 def resume_run(run: Path, given: dict[str, Any], fast: bool) -> tuple[RunFolder, RunSettings]:

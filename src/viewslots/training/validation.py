@@ -92,8 +92,8 @@ class Validation:
             answers.append(model.decompose(batch, self.generator(scenes)))
             scores.append(score_scenes(answers[-1], shrunk_truth(self.data.truth(scenes), self.factor)))
             images.append(batch.image)
-        answer = concatenate(answers)
-        sheet = decomposition_sheet(torch.cat(images)[:SHEET_SCENES], answer)
+        answer, size = concatenate(answers), model.config.image_size
+        sheet = decomposition_sheet(torch.cat(images)[:SHEET_SCENES], answer, zoom=max(1, 64 // size))
         return plain(SceneScores.concatenate(scores).paper()), diagnose(answer, torch.cat(chances)), sheet
 
     def generator(self, scenes: range) -> torch.Generator:

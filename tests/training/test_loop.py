@@ -1,0 +1,398 @@
+"""The loop against a slow twin of itself; what it keeps, what it refuses, and what it says."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from shape_world import make_shapes
+from trainings import facts, rows, saved_steps
+
+from viewslots.commands.training import train
+from viewslots.data.making import make_dataset
+from viewslots.errors import UserError
+from viewslots.model_presets import MODEL_PRESETS
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.models.ocloc.objective import weighted_loss
+from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.models.ocloc.schedule import Optimisation
+from viewslots.runs import load_run
+from viewslots.terminal import say
+from viewslots.training.assembly import Parts, assemble, fingerprint
+from viewslots.training.console import Console
+from viewslots.training.distributed import Ranks
+from viewslots.training.feed import NoiseSource, StoredFeed
+from viewslots.training.loop import Training
+from viewslots.training.run import RunFolder
+from viewslots.training.settings import RunSettings, plan_run
+from viewslots.training.validation import Validation
+
+CPU = torch.device("cpu")
+
+
+class Listener:
+    """A narrator that remembers."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.steps: list[int] = []
+
+    def step(self, done: int) -> None:
+        self.steps.append(done)
+
+    def figures(self, step: int, terms: Mapping[str, float]) -> None:
+        pass
+
+    def scores(self, step: int, scores: Mapping[str, float | None]) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def settings(shapes: Path, **changes: Any) -> RunSettings:
+    given = {"steps": 12, "batch": 2, "seed": 3, "validate_every": 4, "checkpoint_every": 3} | changes
+    return plan_run("tiny", str(shapes), stored_views=3, data_sha256=fingerprint(str(shapes)), **given)
+
+
+def make(wish: RunSettings, folder: Path, parts: Parts | None = None) -> Training:
+    parts = parts or assemble(wish, CPU, Ranks())
+    return Training(wish, parts, RunFolder.create(folder, wish.to_json()), Ranks(), Listener())
+
+
+def run(wish: RunSettings, folder: Path) -> Training:
+    training = make(wish, folder)
+    with training.folder:
+        training.run()
+    return training
+
+
+def slow_twin(wish: RunSettings, split: Any, steps: int) -> tuple[Ocloc, list[float]]:
+    """The same steps written out, with the plain model and the plain Adam."""
+    model = Ocloc(wish.model, torch.Generator().manual_seed(wish.seed))
+    optimiser = torch.optim.Adam(model.parameters())
+    feed = StoredFeed(split, seed=wish.seed, batch=wish.batch, size=32, device=CPU, ranks=Ranks())
+    noise = NoiseSource(model, seed=wish.seed, batch=wish.batch, ranks=Ranks())
+    losses = []
+    for step in range(steps):
+        views = 1 if step < wish.optimisation.single_view_steps else 2
+        annealing = wish.schedule.at(step)
+        terms = model.elbo(feed(step, views), annealing, noise(step, views))
+        optimiser.param_groups[0]["lr"] = wish.optimisation.learning_rate_at(step + 1)
+        optimiser.zero_grad()
+        weighted_loss(terms, annealing).mean().backward()
+        optimiser.step()
+        losses.append(terms.loss.mean().item())
+    return model, losses
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_steps_are_those_of_the_slow_twin(shapes: Path, tmp_path: Path, fast: bool) -> None:
+    from viewslots.data.store import Store
+
+    wish = replace(settings(shapes, fast=fast), log_every=4)
+    training = run(wish, tmp_path / "run")
+    model, losses = slow_twin(wish, Store.open(shapes).split("train"), 12)
+    # As a whole: some weights have no gradient but rounding errors, which Adam makes as large as any.
+    start = Ocloc(wish.model, torch.Generator().manual_seed(wish.seed))
+    begun, found, expected = (
+        torch.cat([value.flatten() for value in item.generation.parameters()])
+        for item in (start, training.parts.model, model)
+    )
+    assert (found - expected).norm() < 0.02 * (expected - begun).norm()
+    logged = [row["loss"] for row in rows(tmp_path / "run") if row["kind"] == "train"]
+    means = [sum(losses[first : first + 4]) / 4 for first in (0, 4, 8)]
+    assert logged == pytest.approx(means, rel=1e-4)
+    assert training.narrator.steps == list(range(1, 13))
+
+
+def test_the_single_view_phase_has_no_best(shapes: Path, tmp_path: Path) -> None:
+    """Five of twelve steps see one view: the validation at step 4 does not count, those at 8 and 12 do."""
+    wish = settings(shapes)
+    assert wish.optimisation.single_view_steps == 5
+    folder = tmp_path / "run"
+    training = make(wish, folder)
+    kept: list[tuple[str, int]] = []
+    for name in ("keep_best", "keep_last"):
+        original = getattr(training.folder, name)
+        setattr(
+            training.folder,
+            name,
+            lambda model, step, *rest, name=name, original=original: (
+                kept.append((name, step)),
+                original(model, step, *rest),
+            ),
+        )
+    with training.folder:
+        outcome = training.run()
+    valid = {row["step"]: row["loss"] for row in rows(folder) if row["kind"] == "valid"}
+    assert set(valid) == {4, 8, 12}
+    assert kept[0] == ("keep_last", 4)
+    assert kept[-1] == ("keep_last", 12)
+    best = 8 if valid[8] <= valid[12] else 12
+    assert ("keep_best", 8) in kept
+    assert ("keep_best", 4) not in kept
+    assert outcome.best["step"] == best
+    assert outcome.best["loss"] == valid[best]
+    assert outcome.last["step"] == 12
+    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [f"step-{n:08d}.png" for n in (4, 8, 12)]
+    again = Validation(training.parts.validation.data.split, views=2, size=32, device=CPU)(load_run(folder))
+    assert again.loss == pytest.approx(valid[best])
+
+
+def test_a_run_goes_on_amid_an_interval_of_figures(shapes: Path, tmp_path: Path) -> None:
+    wish = replace(settings(shapes), log_every=4)
+    run(wish, tmp_path / "straight")
+    training = make(wish, tmp_path / "stopped")
+    with training.folder:
+        for step in range(6):
+            training.take_step(step)
+            training.look_after(0, save=step == 5)
+        training.saver.finish()
+    assert saved_steps(tmp_path / "stopped")[-1] == 6
+    assert facts(tmp_path / "stopped", 6)["count"] == 2
+    resumed = Training(wish, assemble(wish, CPU, Ranks()), RunFolder.resume(tmp_path / "stopped"), Ranks(), Listener())
+    with resumed.folder:
+        resumed.resume()
+        resumed.run()
+    assert rows(tmp_path / "stopped") == rows(tmp_path / "straight")
+
+
+def poison(training: Training, name: str) -> None:
+    if name == "weights":
+        next(training.parts.model.parameters()).data.view(-1)[0] = float("nan")
+    elif name == "statistics of NVIL":
+        training.parts.model.nvil.mean.fill_(float("inf"))
+    elif name == "moments of Adam":
+        next(iter(training.parts.optimiser.state.values()))["exp_avg"].view(-1)[0] = float("inf")
+    else:
+        training.sums = training.sums + float("nan")
+
+
+@pytest.mark.parametrize("name", ["weights", "statistics of NVIL", "moments of Adam", "nll"])
+def test_a_bad_state_is_never_saved(shapes: Path, tmp_path: Path, name: str) -> None:
+    training = make(settings(shapes), tmp_path / "run")
+    with training.folder:
+        for step in range(3):
+            training.take_step(step)
+        training.look_after(0, save=False)
+        training.take_step(3)
+        poison(training, name)
+        with pytest.raises(UserError, match=name) as error:
+            training.save()
+    assert "by step 4" in str(error.value)
+    assert "the checkpoint of step 3 is good" in str(error.value)
+    for advice in ("--learning-rate", "--precision fp32", "--seed"):
+        assert advice in str(error.value)
+    assert saved_steps(tmp_path / "run") == [3]
+
+
+def test_a_loss_that_explodes_stops_the_run(shapes: Path, tmp_path: Path) -> None:
+    wish = settings(shapes, learning_rate=1e30)
+    training = make(wish, tmp_path / "run")
+    with training.folder, pytest.raises(UserError, match="no longer finite"):
+        training.run()
+    assert all(row["kind"] != "valid" for row in rows(tmp_path / "run"))
+    for step in saved_steps(tmp_path / "run"):
+        assert step < training.done
+
+
+def test_a_warning_is_said_once_while_it_lasts(shapes: Path, tmp_path: Path) -> None:
+    training = make(settings(shapes), tmp_path / "run")
+    with training.folder:
+        for found in ({"shared": "one"}, {"shared": "two"}, {}, {"shared": "three"}):
+            training.warn(found)
+    assert training.narrator.lines == ["warning: one", "warning: three"]
+    assert [row["warning"] for row in rows(tmp_path / "run")] == ["one", "three"]
+
+
+def test_pinned_steps_are_kept(shapes: Path, tmp_path: Path) -> None:
+    wish = replace(settings(shapes, checkpoint_every=1), pinned=(5,))
+    run(wish, tmp_path / "run")
+    assert saved_steps(tmp_path / "run") == [5, 10, 11, 12]
+
+
+def test_slow_machines_save_by_the_clock(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("viewslots.training.loop.AUTOSAVE_SECONDS", -1)
+    run(settings(shapes, checkpoint_every=1000), tmp_path / "run")
+    assert saved_steps(tmp_path / "run") == [10, 11, 12]
+
+
+def test_a_disk_that_fills_up_stops_the_run(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write goes on behind the loop; its error comes out of the loop all the same, and older checkpoints stay."""
+    save = RunFolder.save
+
+    def until_full(self: RunFolder, state: Any, pinned: Any = ()) -> Path:
+        if state.step > 6:
+            raise UserError("disk full while writing")
+        return save(self, state, pinned=pinned)
+
+    monkeypatch.setattr(RunFolder, "save", until_full)
+    training = make(settings(shapes), tmp_path / "run")
+    with training.folder, pytest.raises(UserError, match="disk full"):
+        training.run()
+    assert saved_steps(tmp_path / "run") == [3, 6]
+    assert training.saver.last == 6
+
+
+def test_settings_survive_their_json(shapes: Path) -> None:
+    wish = settings(shapes, method="per-view")
+    assert RunSettings.from_json(json.loads(json.dumps(wish.to_json()))) == wish
+    with pytest.raises(UserError, match="lacks seed"):
+        RunSettings.from_json({key: value for key, value in wish.to_json().items() if key != "seed"})
+
+
+# The command, in this process.
+
+SHORT = {"steps": 4, "batch": 2, "device": "cpu"}
+
+
+def test_the_command_from_beginning_to_end(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    train("tiny", run=folder, data=str(shapes), method="per-view", **SHORT)
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert answer["run"] == str(folder)
+    assert answer["step"] == 4
+    assert set(answer["best"]["scores"]) >= {"ARI-O", "IoU"}
+    lines = captured.err.splitlines()
+    assert lines[-1].startswith("step 4/4")
+    assert "steps/s" in lines[-1]
+    assert "ARI-O" in lines[-1]
+    assert isinstance(load_run(folder), PerViewOcloc)
+
+
+def test_live_training(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from shape_world import ShapeWorld
+
+    from viewslots.data_presets import DATA_PRESETS
+
+    monkeypatch.setitem(DATA_PRESETS, "clevr-m1", replace(DATA_PRESETS["clevr-m1"], world=lambda art: ShapeWorld()))
+    monkeypatch.setattr("viewslots.training.validation.LIVE_SCENES", 3)
+    train("tiny", run=tmp_path / "run", data="live", **SHORT)
+    first = capsys.readouterr().out
+    assert json.loads(first)["best"]["loss"] < 0
+    train(run=tmp_path / "run", resume=True, device="cpu")
+    assert capsys.readouterr().out == first
+
+
+def second_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preset that starts from the middle of `tiny`."""
+    tiny = MODEL_PRESETS["tiny"]
+    optimisation = Optimisation(
+        batch_size=2, single_view_steps=0, warmup_steps=0, pretrained_preset="tiny", pretrained_step=1200
+    )
+    monkeypatch.setitem(MODEL_PRESETS, "second", replace(tiny, optimisation=optimisation))
+
+
+def test_a_second_stage_starts_from_the_pinned_step(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_stage(monkeypatch)
+    first, second = tmp_path / "first", tmp_path / "second"
+    train("tiny", run=first, data=str(shapes), **{**SHORT, "steps": 10})
+    assert saved_steps(first) == [5, 8, 9, 10]
+    weights = {}
+    original = Training.run
+
+    def watched(self: Training) -> Any:
+        weights.update({name: value.clone() for name, value in self.parts.model.state_dict().items()})
+        return original(self)
+
+    monkeypatch.setattr(Training, "run", watched)
+    train("second", run=second, data=str(shapes), init=str(first), **SHORT)
+    assert f"starting from step 5 of {first}" in capsys.readouterr().err
+    from trainings import tensors
+
+    kept = tensors(first, 5)
+    for name, value in weights.items():
+        expected = torch.zeros(()) if name in ("nvil.mean", "nvil.variance", "nvil.weight") else kept[f"model.{name}"]
+        assert torch.equal(value, expected), name
+    shutil.rmtree(first / "checkpoints")
+    train("second", run=tmp_path / "third", data=str(shapes), init=str(first), **SHORT)
+    assert f"starting from the best model of {first}" in capsys.readouterr().err
+    best = load_run(first).state_dict()
+    assert torch.equal(weights["inference.mu_hat"], best["inference.mu_hat"])
+
+
+def refuse(match: str, *preset: Any, **options: Any) -> None:
+    with pytest.raises(UserError, match=match):
+        train(*preset, **options)
+
+
+def test_what_a_new_run_needs(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    refuse("needs a preset", run=run, data=str(shapes))
+    refuse("needs --data", "tiny", run=run)
+    refuse("no such folder", "tiny", run=run, data=str(tmp_path / "nowhere"))
+    refuse("viewslots train clevr-m1 --data DIR --run FIRST", "clevr-m3", run=run, data=str(shapes))
+    refuse("32x32 pixels for a model of 64x64", "compact", run=run, data=str(shapes), device="cpu")
+    refuse("nowhere: no such folder", "tiny", run=run, data=str(shapes), batch=2, init=str(tmp_path / "nowhere"))
+    refuse("do not fill one batch of 13", "tiny", run=run, data=str(shapes), batch=13, device="cpu")
+    refuse("--steps is 0", "tiny", run=run, data=str(shapes), steps=0)
+    refuse("--batch is 0", "tiny", run=run, data=str(shapes), batch=0)
+    refuse("--seed and --seeds", "tiny", run=run, data=str(shapes), seed=1, seeds="1,2")
+    refuse("holds no run", run=run, resume=True)
+    assert not run.exists()
+
+
+def test_a_data_set_without_validation(tmp_path: Path) -> None:
+    from shape_world import ShapeWorld
+
+    folder = make_dataset(ShapeWorld(), {"train": 4}, tmp_path / "half", preset="shapes", seed=0)
+    refuse("no split 'valid'", "tiny", run=tmp_path / "run", data=str(folder))
+    assert not (tmp_path / "run").exists()
+
+
+def test_scenes_with_fewer_views_than_the_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = make_shapes(tmp_path / "single", train=4, valid=1, views=1)
+    train("tiny", run=tmp_path / "run", data=str(data), **SHORT)
+    assert "scenes of this data set have 1 view: training with 1 instead of 2" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["views"] == 1
+
+
+def test_what_is_given_again_must_agree(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    train("tiny", run=run, data=str(shapes), **SHORT)
+    refuse("begun with --steps 4, not 5", run=run, resume=True, steps=5)
+    refuse("begun with --seed 0, not 5", run=run, resume=True, seed=5)
+    refuse("begun with the preset tiny, not compact", "compact", run=run, resume=True)
+    other = make_shapes(tmp_path / "other", train=5)
+    refuse("not the data set", run=run, resume=True, data=str(other))
+    refuse("was begun with", run=run, resume=True, data="live")
+    moved = shutil.copytree(shapes, tmp_path / "moved")
+    capsys.readouterr()
+    train("tiny", run=run, resume=True, data=str(moved), steps=4, batch=2, device="cpu")
+    assert json.loads(capsys.readouterr().out)["step"] == 4
+
+
+def test_a_run_whose_data_set_was_changed(shapes: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(shapes, tmp_path / "data"))
+    train("tiny", run=tmp_path / "run", data=str(data), **SHORT)
+    shutil.rmtree(data)
+    make_shapes(data, train=7)
+    refuse("not the data set this run was started with", run=tmp_path / "run", resume=True, device="cpu")
+
+
+def test_the_console_says_rate_and_remaining_time(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    clock = iter([100.0, 102.0, 104.0])
+    monkeypatch.setattr("viewslots.training.console.time.monotonic", lambda: next(clock))
+    console = Console(steps=7205, speaks=True, say=say)
+    console.step(1)
+    terms = dict.fromkeys(("loss", "nll", "view", "attr", "rho", "prs"), 1.5)
+    console.scores(4, {"ARI-O": 0.91, "OCA": None})
+    console.step(5)
+    console.figures(5, terms)  # four steps in two seconds
+    said = capsys.readouterr().err
+    assert "step 5/7205  2.0 steps/s  1:00:00 left  loss 1.5 nll 1.5" in said
+    assert "at 4: ARI-O 0.910" in said
+    assert "OCA" not in said
+    silent = Console(steps=7205, speaks=False, say=say)
+    silent.step(1)
+    silent.figures(1, terms)
+    silent.say("nothing")
+    assert capsys.readouterr().err == ""

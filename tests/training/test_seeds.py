@@ -1,0 +1,78 @@
+"""Several seeds side by side: real processes, one of which may fail or all of which may be stopped."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from trainings import SMALL, saved_steps, start
+
+from viewslots.errors import UserError
+from viewslots.training.seeds import SeedResults, exit_code, parse_seeds
+
+
+def test_seeds_as_written() -> None:
+    assert parse_seeds("0,1,2") == [0, 1, 2]
+    for bad in ("", "0,,1", "a", "1;2"):
+        with pytest.raises(UserError, match="commas"):
+            parse_seeds(bad)
+    with pytest.raises(UserError, match="twice"):
+        parse_seeds("1,2,1")
+
+
+def test_the_best_of_all() -> None:
+    seeds = {
+        seed: {"best": None if loss is None else {"loss": loss}} for seed, loss in [(0, 3.0), (4, -1.0), (5, None)]
+    }
+    results = SeedResults(seeds, {7: 1}, 0)
+    assert results.best == 4
+    assert results.to_json()["failed"] == {7: 1}
+    assert SeedResults({5: {"best": None}}, {}, 0).best is None
+    assert [
+        exit_code(SeedResults({}, failed, number)) for failed, number in [({}, 0), ({7: 1}, 0), ({7: 143}, 15)]
+    ] == [
+        0,
+        1,
+        143,
+    ]
+
+
+def test_a_failing_seed_does_not_stop_the_others(shapes: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "seed-1").mkdir(parents=True)
+    (run / "seed-1" / "best.json").write_text("mine")
+    process = start("tiny", "--data", shapes, "--run", run, "--seeds", "0,1", *SMALL)
+    output, said = process.communicate(timeout=300)
+    assert process.returncode == 1, said
+    answer = json.loads(output)
+    assert answer["best_seed"] == 0
+    assert answer["seeds"]["0"]["step"] == 20
+    assert answer["failed"] == {"1": 1}
+    assert "seed 0: step 20/20" in said
+    assert "seed 1: viewslots: " in said
+    assert said.splitlines()[-1] == "viewslots: seeds 1 failed; see their lines above"
+    config = json.loads((run / "seed-0" / "config.json").read_text())["config"]
+    assert (config["seed"], config["optimisation"]["batch_size"]) == (0, 2)
+
+
+def test_a_signal_reaches_all_and_all_go_on(shapes: Path, tmp_path: Path) -> None:
+    run, long = tmp_path / "run", ("--steps", 100_000, "--batch", 2, "--checkpoint-every", 5, "--device", "cpu")
+    words = ("--run", run, "--seeds", "3,4")
+    process = start("tiny", "--data", shapes, *words, *long)
+    folders = [run / "seed-3", run / "seed-4"]
+    for again in (False, True):
+        if again:
+            process = start(*words, "--resume", "--device", "cpu")
+        before = [saved_steps(folder)[-1:] for folder in folders]
+        while any(saved_steps(folder)[-1:] == steps for folder, steps in zip(folders, before, strict=True)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        output, said = process.communicate(timeout=300)
+        assert process.returncode == 130, said
+        assert json.loads(output)["failed"] == {"3": 130, "4": 130}
+        assert said.splitlines()[-1].endswith(f"viewslots train --run {run} --seeds 3,4 --resume")
+        assert all("all saved" in line for line in said.splitlines() if "stopped by SIGINT" in line)
+        assert said.count("stopped by SIGINT") == 2
