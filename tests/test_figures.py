@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from viewslots import figures
-from viewslots.figures import (
+from viewslots.figures.sheets import (
     CAPTION,
     GAP,
     SCENE_GAP,

@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "scenes": {"scenes"},
     "data": {"data", "scenes"},
     "models": {"models"},
-    "figures": set(),
+    "figures": {"figures", "viewpoints"},
     "data_presets": {"scenes"},
     "model_presets": {"models"},
     "evaluation": {"data", "evaluation"},
@@ -32,8 +32,10 @@ MAY_IMPORT = {
         "training",
     },
     "runs": {"data", "model_presets", "models"},
+    "viewpoints": {"data", "models", "runs", "viewpoints"},
+    "explorer": {"data", "data_presets", "evaluation", "explorer", "figures", "scenes", "viewpoints"},
     "bench": {"bench", "evaluation", "models", "model_presets", "provenance", "scenes", "training"},
-    "demo": {"data", "data_presets", "figures"},
+    "demo": {"data", "data_presets", "demo", "evaluation", "figures", "provenance", "viewpoints"},
     "terminal": set(),
     "commands": {
         "bench",
@@ -45,14 +47,16 @@ MAY_IMPORT = {
         "model_presets",
         "models",
         "provenance",
+        "explorer",
         "runs",
         "scenes",
         "terminal",
         "training",
+        "viewpoints",
     },
     "cli": {"commands", "terminal"},
     "__main__": {"cli"},
-    "__init__": set(),
+    "__init__": {"viewpoints"},
 }
 
 
@@ -89,10 +93,5 @@ def test_the_blender_program_stands_alone() -> None:
 
 def test_triton_is_imported_by_kernels_alone() -> None:
     users = [path.name for path in SOURCE.rglob("*.py") if "import triton" in path.read_text()]
-    assert sorted(users) == [
-        "attention_cuda.py",
-        "epilogue_cuda.py",
-        "geometry_cuda.py",
-        "likelihood_cuda.py",
-        "shading_cuda.py",
-    ]
+    assert users
+    assert all(name.endswith("_cuda.py") for name in users)

@@ -7,17 +7,23 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from trainings import ENVIRONMENT, SLOWLY, rows, saved_steps, train
 
+from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.model_presets import MODEL_PRESETS
 from viewslots.models.ocloc.model import Ocloc
+from viewslots.models.ocloc.objective import weighted_loss
+from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.training.distributed import Ranks, is_loss_of_contact
-from viewslots.training.feed import NoiseSource
+from viewslots.training.feed import NoiseSource, StoredFeed
 
 WORDS = ("--steps", 20, "--batch", 4, "--checkpoint-every", 5, "--validate-every", 10, "--device", "cpu")
 
@@ -121,6 +127,37 @@ def test_noise_of_the_ranks_is_that_of_the_whole_batch() -> None:
     parts = [NoiseSource(model, seed=3, batch=4, ranks=Ranks(rank, 2))(5, 2) for rank in range(2)]
     for name, value in vars(whole).items():
         assert torch.equal(value, torch.cat([getattr(part, name) for part in parts])), name
+
+
+def gradients(kind: type[Ocloc], shapes: Path, ranks: Ranks, gather: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    """Of one step in double precision, on the part of a rank."""
+    preset = MODEL_PRESETS["tiny"]
+    model = kind(preset.model).double().train()
+    model.nvil.gather = gather
+    split, annealing = Store.open(shapes).split("train"), preset.schedule.at(10)
+    batch = StoredFeed(split, seed=0, batch=4, size=32, device=torch.device("cpu"), ranks=ranks)(0, 2)
+    noise = NoiseSource(kind(preset.model), seed=0, batch=4, ranks=ranks)(0, 2)
+    doubled = replace(noise, **{name: value.double() for name, value in vars(noise).items()})
+    terms = model(replace(batch, image=batch.image.double()), annealing, doubled)
+    weighted_loss(terms, annealing).mean().backward()
+    return {name: value.grad for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("kind", [Ocloc, PerViewOcloc])
+def test_gradients_of_the_parts_average_to_those_of_the_whole(kind: type[Ocloc], shapes: Path) -> None:
+    signals: list[Tensor] = []
+    whole = gradients(kind, shapes, Ranks(), lambda values: (signals.append(values.clone()), values)[1])
+    everyone = {values.is_floating_point(): values for values in signals}
+    parts = [
+        gradients(kind, shapes, Ranks(rank, 2), lambda values: everyone[values.is_floating_point()])
+        for rank in range(2)
+    ]
+    compared = 0
+    for name, expected in whole.items():
+        if expected.abs().max() > 1e-10:  # a few biases have no influence
+            torch.testing.assert_close((parts[0][name] + parts[1][name]) / 2, expected, rtol=1e-9, atol=1e-11)
+            compared += 1
+    assert compared >= len(whole) - 3
 
 
 def test_a_batch_must_divide() -> None:

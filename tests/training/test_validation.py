@@ -13,7 +13,7 @@ from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
 from viewslots.evaluation.score import METRICS, score_scenes
-from viewslots.figures import CAPTION, GAP, decomposition_sheet
+from viewslots.figures.sheets import CAPTION, GAP, decomposition_sheet
 from viewslots.model_presets import MODEL_PRESETS
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc

@@ -19,7 +19,7 @@ def demo(
         out: Folder for the data set and the sheet.
         seed: Seed of the scenes.
     """
-    from viewslots.demo import run_demo
+    from viewslots.demo.run import run_demo
 
     if seed is None:
         seed = time.time_ns() % 1_000_000

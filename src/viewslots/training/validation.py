@@ -15,7 +15,7 @@ from viewslots.data.store import SplitArrays
 from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
 from viewslots.evaluation.score import SceneScores, score_scenes
-from viewslots.figures import decomposition_sheet
+from viewslots.figures.sheets import decomposition_sheet
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.scenes.world import World
 from viewslots.training.diagnostics import Diagnostics, diagnose

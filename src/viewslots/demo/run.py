@@ -6,7 +6,7 @@ from viewslots.data.making import make_dataset
 from viewslots.data.store import Store
 from viewslots.data_presets import data_preset
 from viewslots.errors import UserError
-from viewslots.figures import contact_sheet
+from viewslots.figures.sheets import contact_sheet
 from viewslots.types import Pictures, Progress
 
 PRESET = "clevr-m1"

@@ -1,0 +1,1 @@
+"""A local web page to look at scenes and play with them."""

@@ -1,0 +1,1 @@
+"""Infer a scene once, render it many times."""
