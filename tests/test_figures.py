@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from viewslots import figures
+from viewslots.figures import sheets as figures
 from viewslots.figures.sheets import (
     CAPTION,
     GAP,
