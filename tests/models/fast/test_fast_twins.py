@@ -10,7 +10,7 @@ from viewslots.model_presets import model_preset
 from viewslots.models.ocloc.config import DecoderConfig, OclocConfig
 from viewslots.models.ocloc.fast.accelerate import accelerated
 from viewslots.models.ocloc.fast.folding import FoldedConvolution, PairedConvolution, PlainConvolution, fold_stages
-from viewslots.models.ocloc.fast.half import with_half_weights
+from viewslots.models.ocloc.fast.half import SumByProduct, with_half_weights
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.networks import upsampling_stages
 from viewslots.models.ocloc.noise import Noise
@@ -176,3 +176,11 @@ def test_half_weights_follow_the_weights_and_hand_back_their_gradients() -> None
     half.refresh()
     for master, twin in zip(half.masters, half.twins, strict=True):
         torch.testing.assert_close(twin, master.bfloat16())
+
+
+def test_a_sum_by_product_is_the_linear_layer() -> None:
+    values = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    layer = nn.Linear(5, 4).double()
+    given = (values, layer.weight, layer.bias)
+    assert torch.autograd.gradcheck(SumByProduct.apply, given)
+    torch.testing.assert_close(SumByProduct.apply(*given), layer(values))

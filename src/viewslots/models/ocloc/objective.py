@@ -78,10 +78,17 @@ class Nvil(nn.Module):
         nll: Float[Tensor, "B"],
     ) -> dict[str, Float[Tensor, "B"]]:
         """-signal log pi(k*) for g_sel and -signal b(x) for the network b."""
-        B, M = view_mask.shape
+        return self.terms(self.baseline(image, view_mask), view_mask, posterior, nll)
+
+    def baseline(self, image: Float[Tensor, "B M 3 H W"], view_mask: Bool[Tensor, "B M"]) -> Float[Tensor, "B"]:
+        """b(x), summed over the views."""
+        b = widen(self.network(2 * image.flatten(0, 1) - 1)).view(view_mask.shape)
+        return sum_over_views(b, view_mask)
+
+    def terms(
+        self, b: Float[Tensor, "B"], view_mask: Bool[Tensor, "B M"], posterior: Posterior, nll: Float[Tensor, "B"]
+    ) -> dict[str, Float[Tensor, "B"]]:
         views = view_mask.sum(1)
-        b = widen(self.network(2 * image.flatten(0, 1) - 1)).view(B, M)
-        b = sum_over_views(b, view_mask)
         signal = (-nll - b).detach()
         if self.training:
             self.track(signal, views)

@@ -3,10 +3,12 @@
 Pure functions of the step; a training loop asks and passes the values on.
 """
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import torch
 
+from viewslots.errors import UserError
 from viewslots.models.distributions import Scalar
 
 
@@ -53,6 +55,20 @@ def scaled(steps: int, factor: float) -> int:
     return max(1, round(steps * factor)) if steps else 0
 
 
+def require_above_zero(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not (math.isfinite(value) and value > 0):
+            raise UserError(f"{type(config).__name__.lower()}.{name} is {value}, but must be above 0")
+
+
+def require_at_least_zero(config: object) -> None:
+    """All numbers of a config."""
+    for name, value in vars(config).items():
+        if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+            raise UserError(f"{type(config).__name__.lower()}.{name} is {value}, but must be 0 or above")
+
+
 @dataclass(frozen=True)
 class Schedule:
     """step -> Annealing. The defaults are the authors' multi-view runs; `as_printed` is the paper's text."""
@@ -71,6 +87,11 @@ class Schedule:
     compactness_end: float = 0.05
     """s1 grows linearly over the run."""
     compactness_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        ends = ("temperature_start", "temperature_end", "softness_start", "softness_end")
+        require_above_zero(self, "steps", *ends)
+        require_at_least_zero(self)
 
     def at(self, step: int) -> Annealing:
         share = step / self.steps
@@ -120,6 +141,10 @@ class Optimisation:
     """Start from the weights of this preset ..."""
     pretrained_step: int = 0
     """... at this step."""
+
+    def __post_init__(self) -> None:
+        require_above_zero(self, "batch_size", "learning_rate", "decay_factor", "decay_steps")
+        require_at_least_zero(self)
 
     def squeezed(self, factor: float) -> "Optimisation":
         """The same settings in a run that is `factor` times as long."""

@@ -1,10 +1,11 @@
 """A view of a model that shares its parameters and computes faster."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from viewslots.models.ocloc.fast.attention import FastInference, FastPerViewInference
+from viewslots.models.ocloc.fast.beside import Beside
 from viewslots.models.ocloc.fast.features import FastFeatures
 from viewslots.models.ocloc.fast.folding import fold_stages
 from viewslots.models.ocloc.fast.half import view_of
@@ -13,14 +14,39 @@ from viewslots.models.ocloc.inference import Inference
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.networks import CompactDecoder, DenseDecoder, FeatureNetwork
 from viewslots.models.ocloc.noise import Noise
-from viewslots.models.ocloc.objective import sum_over_views
+from viewslots.models.ocloc.objective import divergences, likelihood_constant, sum_over_views
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.models.ocloc.schedule import Annealing
-from viewslots.types import Latents, SceneBatch
+from viewslots.types import ElboTerms, Latents, SceneBatch
 
 
 class FusedLikelihood(Ocloc):
-    """An Ocloc whose training likelihood goes straight from the decoders to the squared error."""
+    """An Ocloc whose training likelihood goes straight from the decoders to the squared error.
+
+    The divergences and NVIL's network, many small kernels that nothing waits for, run beside the decoders.
+    """
+
+    def elbo(
+        self,
+        batch: SceneBatch,
+        annealing: Annealing,
+        noise: Noise,
+        background_index: Int[Tensor, "B"] | None = None,
+    ) -> ElboTerms:
+        beside = Beside(batch.image.device)
+        with beside:
+            baseline = self.nvil.baseline(batch.image, batch.view_mask)
+        posterior = self.infer(batch, noise, background_index)
+        with beside:
+            kls = divergences(posterior, batch.view_mask, self.config.alpha)
+        nll = self.likelihood(batch, self.sample(posterior, noise, annealing), annealing, noise)
+        beside.join()
+        return ElboTerms(
+            constant=likelihood_constant(batch.image, batch.view_mask, self.config.sigma_x),
+            nll=nll,
+            **kls,
+            **self.nvil.terms(baseline, batch.view_mask, posterior, nll),
+        )
 
     def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
         decoded = self.generation.decode(latents)
@@ -33,8 +59,8 @@ class FastOcloc(FusedLikelihood):
     pass
 
 
-class FastPerViewOcloc(FusedLikelihood, PerViewOcloc):
-    pass
+class FastPerViewOcloc(PerViewOcloc, FusedLikelihood):
+    """The baseline first: it turns views into scenes before anything else."""
 
 
 MODELS: dict[type[Ocloc], type[Ocloc]] = {Ocloc: FastOcloc, PerViewOcloc: FastPerViewOcloc}

@@ -1,0 +1,40 @@
+"""Steps recorded as CUDA graphs against the plain loop. Only where there is a GPU."""
+
+import pytest
+import torch
+
+from viewslots.model_presets import model_preset
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.training.step import EagerStep, GraphStep, Precision, Step, fast_step, make_optimiser
+from viewslots.types import SceneBatch
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+VIEWS = (1, 1, 3, 3, 1, 3, 3, 3)
+"""Of one step after another: both shapes are recorded, and each is used after the other has changed the weights."""
+
+
+def losses(kind: type[Ocloc], preset: str, fast: bool, precision: Precision) -> list[float]:
+    settings = model_preset(preset)
+    model = kind(settings.model, torch.Generator().manual_seed(0)).to("cuda").train()
+    optimiser = make_optimiser(model, torch.device("cuda"))
+    step: Step = fast_step(model, optimiser, precision) if fast else EagerStep(model, optimiser, precision)
+    assert isinstance(step, GraphStep) == fast
+    generator = torch.Generator("cuda").manual_seed(1)
+    size, found = settings.model.image_size, []
+    for number, views in enumerate(VIEWS):
+        image = torch.rand(4, views, 3, size, size, device="cuda", generator=generator)
+        batch = SceneBatch(image, torch.ones(4, views, dtype=torch.bool, device="cuda"))
+        terms = step(batch, model.draw_noise(batch, generator), settings.schedule.at(number), 1e-3)
+        found.append(terms.weighted.item())
+    return found
+
+
+@pytest.mark.parametrize("kind", [Ocloc, PerViewOcloc])
+@pytest.mark.parametrize(("preset", "precision", "close"), [("tiny", "fp32", 1e-4), ("compact", "bf16", 2e-2)])
+def test_recorded_steps_follow_the_plain_loop(
+    kind: type[Ocloc], preset: str, precision: Precision, close: float
+) -> None:
+    plain = losses(kind, preset, fast=False, precision="fp32")
+    assert losses(kind, preset, fast=True, precision=precision) == pytest.approx(plain, rel=close)
