@@ -83,7 +83,7 @@ def test_a_saved_model(tmp_path: Path) -> None:
 
 
 def test_a_run_without_models(run: RunFolder) -> None:
-    with pytest.raises(UserError, match=r"run: no best model yet \(no validation so far\); train on, with --resume"):
+    with pytest.raises(UserError, match=r"run: no best model yet \(none counts before .*\); train on, with --resume"):
         load_run(run.path)
     with pytest.raises(UserError, match=r"run: no last model yet \(training has not ended\)"):
         load_run(run.path, which="last")
@@ -140,6 +140,7 @@ def test_a_package_without_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_names_of_this_package_can_be_loaded() -> None:
     """Whatever is shipped must load."""
+    assert "compact" in shipped_models()
     for name in shipped_models():
         assert isinstance(load_run(name), Ocloc)
 

@@ -9,9 +9,11 @@ import tyro
 from viewslots import __version__
 from viewslots.commands.data import check_data, convert, make_data, render
 from viewslots.commands.evaluation import estimate_viewpoints, evaluate, report
+from viewslots.commands.explore import explore
+from viewslots.commands.looking import decompose
 from viewslots.commands.measure import bench
 from viewslots.commands.scoring import score
-from viewslots.commands.show import demo, info
+from viewslots.commands.show import demo, figures, info
 from viewslots.commands.training import train
 from viewslots.errors import UserError
 from viewslots.terminal import say
@@ -27,6 +29,9 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "evaluate": evaluate,
     "estimate-viewpoints": estimate_viewpoints,
     "report": report,
+    "decompose": decompose,
+    "figures": figures,
+    "explore": explore,
     "info": info,
     "bench": bench,
 }

@@ -98,7 +98,10 @@ def _pointed(run: Path, which: Which) -> str:
             raise UserError(
                 f"{run}: no last model yet (training has not ended); finish it with --resume, or take the best"
             )
-        raise UserError(f"{run}: no best model yet (no validation so far); train on, with --resume if it was stopped")
+        raise UserError(
+            f"{run}: no best model yet (none counts before a validation after the single-view phase); train on, with "
+            "--resume if it was stopped"
+        )
     name = read_json(pointer).get("folder")
     if not isinstance(name, str) or not re.fullmatch(rf"{which}-[\w-]+", name) or not (run / name).is_dir():
         raise UserError(f"{pointer}: names {shown(name)}, which is no folder of this run; it was moved or removed")

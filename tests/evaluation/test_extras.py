@@ -10,10 +10,10 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
 from viewslots.data.dataset import SceneTruth
+from viewslots.errors import UserError
 from viewslots.evaluation.extras import SHADOW, hidden_share, scene_extras, shadow_pixels
-from viewslots.evaluation.groups import by_objects, by_occlusion
 from viewslots.evaluation.ratios import Ratio, SceneRatios
-from viewslots.evaluation.repeats import Repeats
+from viewslots.evaluation.repeats import Repeats, by_objects, by_occlusion
 from viewslots.evaluation.score import METRICS, SceneScores
 from viewslots.types import Decomposition, SceneBatch
 
@@ -166,7 +166,9 @@ def test_random_scenes_by_loops(has_background: bool) -> None:
     segment = torch.where(segment >= 4, BACK, segment)
     shapes = torch.stack([segment == k for k in range(4)], 2) * 255
     truth = truth_of(segment, shapes, torch.randint(0, 70, shapes.shape, generator=rng))
-    mixed = torch.where(torch.rand(segment.shape, generator=rng) < 0.6, segment, torch.randint(0, 4, segment.shape))
+    mixed = torch.where(
+        torch.rand(segment.shape, generator=rng) < 0.6, segment, torch.randint(0, 4, segment.shape, generator=rng)
+    )
     layer = mixed.clamp(max=3)
     found = extras(answer_of(layer, 4, has_background=has_background), truth)
     expected = slow_extras(layer.numpy(), has_background, truth)
@@ -191,6 +193,15 @@ def test_picture_errors_by_hand(toy: SceneTruth) -> None:
     assert found["psnr"] == pytest.approx((20 - 20 * math.log10(0.2)) / 2, rel=1e-5)
     bright = scene_extras(replace(prediction, reconstruction=torch.full_like(image, 1.5)), truth, batch).values()
     assert (bright["mse"], bright["psnr"]) == (0.0, pytest.approx(100.0))
+
+
+def test_pictures_that_are_no_numbers_are_refused(toy: SceneTruth) -> None:
+    """But padded ones may hold anything."""
+    answer = answer_of(torch.zeros(1, 2, 2, 3, dtype=torch.int64), 3)
+    answer.reconstruction[0, 1] = torch.nan
+    assert extras(answer, replace(toy, view_mask=torch.tensor([[True, False]])))["mse"] == 0
+    with pytest.raises(UserError, match=r"reconstructions .*NaN"):
+        extras(answer, toy)
 
 
 def test_hidden_share_by_hand(toy: SceneTruth) -> None:

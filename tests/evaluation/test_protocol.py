@@ -299,6 +299,14 @@ def test_the_floor_takes_the_paper_s_slots(store: Store, tmp_path: Path) -> None
         assert written["pooled"]["OOA"] is None
 
 
+def test_a_place_nobody_may_write_to_is_refused_before_the_work(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(UserError, match="no permission to write"):
+        evaluate_command("nothing-here", data=store.path, out=tmp_path / "x.json", device="cpu")
+
+
 def test_commands_refuse_in_one_line(store: Store, saved: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.json"
     unknown = disc_store(tmp_path / "unknown", preset="of-our-own")

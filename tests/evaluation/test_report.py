@@ -139,7 +139,7 @@ def test_extras_and_parts_of_the_test_set(tmp_path: Path) -> None:
     assert psnr["ours: OCLOC, compact (second)"] == "N/A"
     parts = rows_of(tables[3])
     assert parts["objects: 3 (40 scenes)"]["F1"] == "0.250"
-    assert "occlusion: least, 0% to 12% hidden (40 scenes)" in parts
+    assert "occlusion: least, 0.0% to 12.5% hidden (40 scenes)" in parts
 
 
 def test_the_baseline_and_the_floor(tmp_path: Path) -> None:
@@ -193,8 +193,41 @@ def test_overview_over_views(tmp_path: Path) -> None:
     assert table["floor: k-means on colours and places"]["M = 1"] == "N/A"
 
 
+def test_results_of_one_run_stay_apart(tmp_path: Path) -> None:
+    """One run with other slots, or evaluated again: every result has a row of its own, in the overview too."""
+    results = [made(), made(slots=5), made(views=1), made(run="twin"), made(run="twin")]
+    _, html = written(tmp_path, *results, made(method="kmeans", run="kmeans", preset=None, slots=3))
+    sections = Reader(html).sections
+    four, one = (list(rows_of(sections[f"CLEVR-M1, Test 1, M = {count}"][1])) for count in (4, 1))
+    assert four == [
+        "ours: OCLOC, compact (first, K = 5)",
+        "ours: OCLOC, compact (first, K = 7)",
+        "ours: OCLOC, compact (twin, no. 1)",
+        "ours: OCLOC, compact (twin, no. 2)",
+        "floor: k-means on colours and places",
+    ]
+    assert one == ["ours: OCLOC, compact (first, K = 7)"]
+    overview = [name for name in rows_of(sections["ARI-O by number of views (pooled)"][0]) if "paper" not in name]
+    assert sorted(overview) == sorted(four)
+
+
+def test_a_floor_on_the_large_split_says_so(tmp_path: Path) -> None:
+    floor = made(method="kmeans", run="kmeans", preset=None)
+    text, _ = written(tmp_path, floor, floor | {"split": "test1-large", "scenes": 1000})
+    assert "| floor: k-means on colours and places |" in text
+    assert "| floor: k-means on colours and places (test1-large, 1000 scenes) |" in text
+
+
+def test_a_missing_floor_is_not_described_but_asked_for(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, made())
+    assert "The floor is" not in text
+    assert "There is no floor in these tables" in text
+
+
 def test_the_report_is_honest(tmp_path: Path) -> None:
-    text, html = written(tmp_path, made(slots=5, scenes=20), made(training=None, run="lost"))
+    lost = made(training=None, run="lost", seed=3)
+    lost["provenance"] = {"commit": "0123456789ab", "command": "viewslots evaluate lost", "gpu": None, "cpu": "a chip"}
+    text, html = written(tmp_path, made(slots=5, scenes=20), lost)
     for words in (
         "our ray tracer, not Blender",
         "trained for 15,000 steps of the preset's 150,000 (10%) on scenes of clevr-m1 rendered while training, "
@@ -205,6 +238,8 @@ def test_the_report_is_honest(tmp_path: Path) -> None:
         "how long it was trained is not on record",
         "over 3 stochastic answers",
         "one training run",
+        "made by viewslots evaluate lost (commit 0123456789ab, seed 3, a chip)",
+        "not in the marks",
     ):
         assert words in html.replace("&#x27;", "'")
         assert words in text
@@ -233,10 +268,14 @@ def test_foreign_names_stay_names(tmp_path: Path) -> None:
 
 
 def test_markdown_and_page_say_the_same(tmp_path: Path) -> None:
-    blocks = [Heading("A"), Text("b < c"), Table(("", "x"), (Row("r", (Cell("1", "± 2", "better"),)),), "caption")]
+    blocks = [
+        Heading("A"),
+        Text("b < c"),
+        Table(("", "x"), (Row("r", (Cell("1", ("± 2", "(3)"), "better"),)),), "caption"),
+    ]
     text, html = markdown("T", blocks), page("T", blocks)
-    assert text == "# T\n\n## A\n\nb &lt; c\n\ncaption\n\n|  | x |\n|---|---|\n| r | ▲ 1 ± 2 |\n"
-    assert '<td class="better">▲ 1<small>± 2</small></td>' in html
+    assert text == "# T\n\n## A\n\nb &lt; c\n\ncaption\n\n|  | x |\n|---|---|\n| r | ▲ 1 ± 2 (3) |\n"
+    assert '<td class="better">▲ 1<small>± 2</small><small>(3)</small></td>' in html
     assert "b &lt; c" in html
     assert len(list(report_blocks([made()]))) > 5
 

@@ -47,6 +47,16 @@ def test_same_as_the_slow_twins(seed: int, slots: int, has_background: bool) -> 
     assert found.paper() != found.pooled()
 
 
+@pytest.mark.parametrize("has_background", [True, False])
+def test_same_as_the_slow_twins_with_ten_objects_and_eleven_slots(has_background: bool) -> None:
+    rng = np.random.default_rng(11)
+    truth = random_truth(rng, scenes=10, objects=10)
+    prediction = random_prediction(rng, truth, 11, has_background)
+    found, scenes = score_scenes(prediction, truth), slow_scenes(prediction, truth)
+    assert found.paper() == pytest.approx(slow_paper(scenes), abs=1e-9)
+    assert found.pooled() == pytest.approx(slow_pooled(scenes), abs=1e-9)
+
+
 def test_same_as_the_slow_twins_without_depth_order() -> None:
     prediction, truth = case(1)
     truth = replace(truth, depth_order=None)
@@ -261,7 +271,9 @@ def test_names_of_slots_do_not_matter() -> None:
         ({"depth_order": torch.zeros(4, 1, 4)}, "depth_order"),
         ({"layer_masks": torch.zeros(4, 2, 5, 7, 6)}, "segment"),
         ({"layer_masks": torch.zeros(4, 2, 1, 7, 7)}, "object layer"),
-        ({"layer_masks": torch.full((4, 2, 5, 7, 7), torch.nan)}, "NaN"),
+        ({"layer_masks": torch.full((4, 2, 5, 7, 7), torch.nan)}, "layer_masks .*NaN"),
+        ({"complete_shapes": torch.full((4, 2, 4, 7, 7), torch.nan)}, "complete_shapes .*NaN"),
+        ({"depth_order": torch.full((4, 2, 4), torch.nan)}, "depth_order .*NaN"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, Any], word: str) -> None:

@@ -17,6 +17,7 @@ from toy_scenes import random_prediction, random_truth, slow_scenes
 
 from viewslots import cli
 from viewslots.bench import metrics as bench
+from viewslots.data import npz_guard
 from viewslots.evaluation import arrays
 from viewslots.evaluation.score import METRICS
 
@@ -178,12 +179,15 @@ BAD_PREDICTIONS = {
     "layer_masks: .*complex": changed("layer_masks", lambda v: v.astype(np.complex64)),
     "layer_masks: nan in scene 1": changed("layer_masks", at_first(np.nan)),
     "layer_masks: inf in scene 1": changed("layer_masks", at_first(np.inf)),
-    "layer_masks: 1.5 in scene 1.*0..1": changed("layer_masks", at_first(1.5)),
+    "layer_masks: 1.5 in scene 1.*0..1, or bytes": changed("layer_masks", at_first(1.5)),
     "layer_masks: -0.5 in scene 1.*0..1": changed("layer_masks", at_first(-0.5)),
     "layer_masks: .*no object layer": lambda files: {
         "layer_masks": files["layer_masks"][:, :, :1],
         "has_background": files["has_background"],
     },
+    "layer_masks: L .* is 4097.*at most 4096": changed(
+        "layer_masks", lambda v: np.zeros((1, 1, 4097, 1, 1), np.float16)
+    ),
     "layer_masks: S .* is 0": changed("layer_masks", lambda v: v[:0]),
     r"complete_shapes: .*\[4,2,4,7,7\]": changed("complete_shapes", lambda v: v[:, :, :3]),
     "complete_shapes: nan in scene 1": changed("complete_shapes", at_first(np.nan)),
@@ -302,6 +306,13 @@ def test_a_scene_of_any_size_is_not_taken(folder: Folder, monkeypatch: pytest.Mo
     assert "a scene has" in folder.refused(prediction, truth)
 
 
+def test_large_arrays_with_scattered_scenes_are_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz_guard, "WHOLE_LIMIT", 1000)
+    prediction, truth, _ = case()
+    line = folder.refused(prediction | {"layer_masks": np.asfortranarray(prediction["layer_masks"])}, truth)
+    assert "layer_masks: 7.7 KiB in Fortran's order; save it through np.ascontiguousarray" in line
+
+
 def test_other_ways_to_compress_are_not_read(folder: Folder) -> None:
     prediction, truth, _ = case()
     folder.save(prediction, truth)
@@ -315,12 +326,44 @@ def test_other_ways_to_compress_are_not_read(folder: Folder) -> None:
     assert "np.savez_compressed" in folder.refused_files()
 
 
-def test_out_in_no_folder(folder: Folder) -> None:
+def test_out_makes_its_folder_and_is_no_folder_itself(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     prediction, truth, _ = case()
     folder.save(prediction, truth)
-    with pytest.raises(SystemExit) as stopped:
-        folder.score("--out", str(folder.path / "none" / "out.json"))
-    assert stopped.value.code == 1
+    out = folder.path / "new" / "out.json"
+    assert folder.score("--out", str(out)) == json.loads(out.read_text())
+    for place in (str(out.parent), "."):
+        with pytest.raises(SystemExit) as stopped:
+            folder.score("--out", place)
+        assert stopped.value.code == 1
+        assert re.fullmatch("viewslots: --out: .* is a folder; name a file in it.*\n", capsys.readouterr().err)
+
+
+def test_what_was_perhaps_meant_otherwise_is_said(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt name, and masks of 0 and 1: no errors, but a line each on stderr."""
+    prediction, truth, _ = case()
+    binary = {name: (prediction[name] > 0.5).astype(np.uint8) for name in ("layer_masks", "complete_shapes")}
+    folder.save(prediction | binary | {"complete_shape": np.zeros(3)}, truth | {"image": np.zeros(2)})
+    sys.argv = ["viewslots", "score", *(str(folder.path / name) for name in ("pred.npz", "truth.npz"))]
+    cli.main()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(str(folder.path) + "/")[1].split(";")[0] for line in lines] == [
+        "pred.npz: not used: 'complete_shape'",
+        "truth.npz: not used: 'image'",
+        "pred.npz: layer_masks: its bytes are 0 and 1 alone, but mean shares of 255",
+        "pred.npz: complete_shapes: its bytes are 0 and 1 alone, but mean shares of 255",
+    ]
+
+
+def test_any_number_of_slots(folder: Folder) -> None:
+    """Superpixels: more slots than a byte could name. A segment each, so every pixel its own and 49 but one counted."""
+    masks = np.zeros((1, 1, 300, 7, 7), np.float32)
+    masks[0, 0, np.arange(49) * 6, np.arange(49) // 7, np.arange(49) % 7] = 1
+    segment = np.arange(49, dtype=np.uint8).reshape(1, 1, 7, 7)
+    segment[0, 0, 0, 0] = 255
+    shapes = (segment[:, :, None] == np.arange(49, dtype=np.uint8)[:, None, None]) * np.uint8(255)
+    folder.save({"layer_masks": masks, "has_background": np.False_}, {"segment": segment, "shapes": shapes})
+    found = folder.score()["paper"]
+    assert (found["ARI-A"], found["AMI-O"], found["OCA"]) == (1, 1, 1)
 
 
 def test_bench_metrics_tells_ratio_and_difference(

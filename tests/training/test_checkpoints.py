@@ -25,15 +25,8 @@ from viewslots.errors import UserError
 from viewslots.model_presets import TINY, TINY_SCHEDULE
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.training import checkpoint
-from viewslots.training.checkpoint import (
-    TrainState,
-    gather_state,
-    load_newest,
-    load_step,
-    restore_state,
-    save_checkpoint,
-)
-from viewslots.training.state import finite_json
+from viewslots.training.checkpoint import load_newest, load_step, save_checkpoint
+from viewslots.training.state import TrainState, finite_json, gather_state, restore_state
 from viewslots.training.step import EagerStep, make_optimiser
 from viewslots.types import SceneBatch
 

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor
-from trainings import ENVIRONMENT, SLOWLY, rows, saved_steps, train
+from trainings import ENVIRONMENT, SLOWLY, SMALL, resume, rows, saved_steps, train, written
 
+from viewslots.commands.training import run_training
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.model_presets import MODEL_PRESETS
@@ -25,7 +27,7 @@ from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.training.distributed import Ranks, is_loss_of_contact
 from viewslots.training.feed import NoiseSource, StoredFeed
 
-WORDS = ("--steps", 20, "--batch", 4, "--checkpoint-every", 5, "--validate-every", 10, "--device", "cpu")
+OPTIONS = SMALL | {"batch": 4, "checkpoint_every": 5}
 
 
 def free_port() -> int:
@@ -34,13 +36,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def torchrun(*words: object, restarts: int = 0, slowly: bool = False) -> subprocess.Popen[str]:
+def torchrun(restarts: int = 0, slowly: bool = False, **options: object) -> subprocess.Popen[str]:
     """As in docs/training.md; `--` keeps torchrun from taking --run for its own."""
     program = ["--no-python", "--", sys.executable, "-c", SLOWLY] if slowly else ["-m", "--", "viewslots"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
-    place = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), *program, "train"]
-    pipe = subprocess.PIPE
-    return subprocess.Popen([*launcher, *place, *map(str, words)], stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
+    place = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), *program]
+    command = [*launcher, *place, "train", "tiny", *written(OPTIONS | options)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
@@ -56,7 +58,7 @@ def losses(run: Path, kind: str) -> dict[int, float]:
 @pytest.fixture(scope="module")
 def alone(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("alone") / "run"
-    train("tiny", "--data", shapes, "--run", run, *WORDS)
+    train("tiny", data=shapes, run=run, **OPTIONS)
     return run
 
 
@@ -70,7 +72,7 @@ def check_curves(run: Path, alone: Path) -> None:
 
 
 def test_two_processes_train_as_one(alone: Path, shapes: Path, tmp_path: Path) -> None:
-    process = torchrun("tiny", "--data", shapes, "--run", tmp_path / "run", *WORDS)
+    process = torchrun(data=shapes, run=tmp_path / "run")
     output, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert json.loads(output)["step"] == 20  # one of them prints
@@ -80,7 +82,7 @@ def test_two_processes_train_as_one(alone: Path, shapes: Path, tmp_path: Path) -
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
 def test_a_killed_worker_is_replaced_and_the_run_goes_on(alone: Path, shapes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = torchrun("tiny", "--data", shapes, "--run", run, *WORDS, restarts=1, slowly=True)
+    process = torchrun(data=shapes, run=run, restarts=1, slowly=True)
     while not saved_steps(run):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
@@ -94,7 +96,7 @@ def test_a_killed_worker_is_replaced_and_the_run_goes_on(alone: Path, shapes: Pa
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
 def test_without_restarts_the_others_leave_and_the_run_resumes(alone: Path, shapes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = torchrun("tiny", "--data", shapes, "--run", run, *WORDS, slowly=True)
+    process = torchrun(data=shapes, run=run, slowly=True)
     while not saved_steps(run):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
@@ -103,13 +105,13 @@ def test_without_restarts_the_others_leave_and_the_run_resumes(alone: Path, shap
     process.communicate(timeout=300)
     assert process.returncode == 1
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
-    train("--run", run, "--resume", "--device", "cpu")  # in one process: the number of ranks may change
+    resume(run)  # in one process: the number of ranks may change
     check_curves(run, alone)
 
 
 def test_a_signal_stops_all_ranks_at_one_step(alone: Path, shapes: Path, tmp_path: Path) -> None:
-    run, rare = tmp_path / "run", (*WORDS, "--checkpoint-every", 1000)
-    process = torchrun("tiny", "--data", shapes, "--run", run, *rare, slowly=True)
+    run = tmp_path / "run"
+    process = torchrun(data=shapes, run=run, checkpoint_every=1000, slowly=True)
     assert process.stderr is not None
     while not process.stderr.readline().startswith("step 2/20"):
         assert process.poll() is None
@@ -117,8 +119,29 @@ def test_a_signal_stops_all_ranks_at_one_step(alone: Path, shapes: Path, tmp_pat
     _, said = process.communicate(timeout=300)
     [stopped] = saved_steps(run)
     assert f"stopped by SIGTERM at step {stopped}, all saved" in said
-    train("--run", run, "--resume", "--device", "cpu")
+    resume(run)
     check_curves(run, alone)
+
+
+class TalkingRanks(Ranks):
+    """Two ranks, of which this is one; what rank 0 says goes through a list."""
+
+    said: ClassVar[list[str]] = []
+
+    def tell(self, text: str) -> str:
+        if self.first:
+            self.said.append(text)
+        return self.said[-1]
+
+
+def test_what_rank_0_refuses_it_alone_says(tmp_path: Path) -> None:
+    given = {"preset": "tiny", "data": str(tmp_path / "nowhere")}
+    here = (tmp_path / "run", given, torch.device("cpu"), True, False)
+    with pytest.raises(UserError, match="not a data set"):
+        run_training(*here, TalkingRanks(0, 2))
+    with pytest.raises(SystemExit) as left:
+        run_training(*here, TalkingRanks(1, 2))
+    assert left.value.code == 1
 
 
 def test_noise_of_the_ranks_is_that_of_the_whole_batch() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from trainings import (
     assert_same_run,
     facts,
     refused,
+    resume,
     rows,
     saved_steps,
     start,
@@ -23,23 +25,24 @@ from trainings import (
     train,
 )
 
+from viewslots.errors import UserError
+
 
 @pytest.fixture(scope="module")
 def straight(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty steps without a stop."""
     run = tmp_path_factory.mktemp("straight") / "run"
-    train("tiny", "--data", shapes, "--run", run, *SMALL)
+    train("tiny", data=shapes, run=run, **SMALL)
     return run
 
 
 def test_killed_after_seven_steps(straight: Path, shapes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = ("tiny", "--data", shapes, "--run", run, *SMALL)
-    process = start(*words, program=("-c", DIES_AFTER_SAVING, "7"))
+    process = start("tiny", data=shapes, run=run, **SMALL, program=("-c", DIES_AFTER_SAVING, "7"))
     process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     assert saved_steps(run)[-1] == 7
-    output, _ = train("--run", run, "--resume", "--device", "cpu")
+    output, _ = resume(run)
     assert json.loads(output)["step"] == 20
     assert_same_run(straight, run, 20)
 
@@ -48,8 +51,8 @@ def test_killed_after_seven_steps(straight: Path, shapes: Path, tmp_path: Path) 
 def test_stopped_by_a_signal(straight: Path, shapes: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     """Saves although no checkpoint is due, and says how to go on."""
     run = tmp_path / "run"
-    rare = ("--checkpoint-every", 1000, "--steps", 20, "--batch", 2, "--validate-every", 10, "--device", "cpu")
-    process = start("tiny", "--data", shapes, "--run", run, *rare, program=("-c", SLOWLY))
+    rare = SMALL | {"checkpoint_every": 1000}
+    process = start("tiny", data=shapes, run=run, **rare, program=("-c", SLOWLY))
     assert process.stderr is not None
     first = process.stderr.readline()
     assert first.startswith("step 1/20"), first
@@ -60,12 +63,12 @@ def test_stopped_by_a_signal(straight: Path, shapes: Path, tmp_path: Path, numbe
     [stopped] = saved_steps(run)
     assert stopped < 20
     assert f"at step {stopped}, all saved" in said
-    train("--run", run, "--resume", "--device", "cpu")
+    resume(run)
     assert_same_run(straight, run, 20)
 
 
 def test_a_run_that_has_ended_says_so_again(straight: Path) -> None:
-    output, _ = train("--run", straight, "--resume")
+    output, _ = resume(straight)
     answer = json.loads(output)
     assert answer["step"] == 20
     assert answer["best"]["step"] == json.loads((straight / "best.json").read_text())["step"]
@@ -73,44 +76,45 @@ def test_a_run_that_has_ended_says_so_again(straight: Path) -> None:
 
 def test_two_trainings_into_one_folder(shapes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    long = ("--steps", 100_000, "--batch", 2, "--device", "cpu")
-    process = start("tiny", "--data", shapes, "--run", run, *long)
+    process = start("tiny", data=shapes, run=run, **SMALL | {"steps": 100_000})
     try:
         while not (run / "config.json").exists():
             time.sleep(0.05)
-        assert "another process is writing" in refused("--run", run, "--resume")
+        with pytest.raises(UserError, match="another process is writing"):
+            resume(run)
     finally:
         process.kill()
         process.communicate()
 
 
 def test_a_run_is_not_begun_over_another(straight: Path, shapes: Path) -> None:
-    assert "--resume" in refused("tiny", "--data", shapes, "--run", straight, *SMALL)
+    assert "--resume" in refused("tiny", data=shapes, run=straight, **SMALL)
 
 
-def test_a_damaged_checkpoint_is_skipped(straight: Path, shapes: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    process = start("tiny", "--data", shapes, "--run", run, *SMALL, program=("-c", DIES_AFTER_SAVING, "9"))
-    process.communicate(timeout=300)
-    newest = run / "checkpoints" / "step-00000009.safetensors"
+def test_a_damaged_checkpoint_is_skipped(straight: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    newest = run / "checkpoints" / "step-00000020.safetensors"
     content = bytearray(newest.read_bytes())
     content[-100] ^= 1
     newest.write_bytes(content)
-    _, said = train("--run", run, "--resume", "--device", "cpu")
-    assert "step-00000009.safetensors: damaged" in said
+    _, said = resume(run)
+    assert "step-00000020.safetensors: damaged" in said
     assert_same_run(straight, run, 20)
 
 
 KILLS, RUNS = 50, 2
-LONG = ("--steps", 50_000, "--batch", 2, "--checkpoint-every", 1, "--validate-every", 40, "--device", "cpu")
+LONG = SMALL | {"steps": 50_000, "validate_every": 40}
 
 
 def killed_again_and_again(shapes: Path, run: Path, seed: int) -> int:
     """A run that is killed KILLS times: half of them at any moment from its first, half amid steps. Steps it made."""
-    chance, words = random.Random(seed), ("tiny", "--data", shapes, "--run", run, "--seed", seed, *LONG)
+    chance = random.Random(seed)
     for number in range(KILLS):
-        again = ("--run", run, "--resume", "--device", "cpu") if (run / "config.json").exists() else words
-        before, process = saved_steps(run)[-1:], start(*again)
+        before = saved_steps(run)[-1:]
+        if (run / "config.json").exists():
+            process = start("--resume", run=run, device="cpu")
+        else:
+            process = start("tiny", data=shapes, run=run, seed=seed, **LONG)
         if number % 2:
             while saved_steps(run)[-1:] == before:
                 assert process.poll() is None, process.communicate()
@@ -133,8 +137,8 @@ def test_a_hundred_kills_at_random_moments(shapes: Path, tmp_path: Path) -> None
         made = list(pool.map(killed_again_and_again, [shapes] * RUNS, runs, seeds))
     for seed, run, step in zip(seeds, runs, made, strict=True):
         straight = tmp_path / f"straight-{seed}"
-        words = ("tiny", "--data", shapes, "--run", straight, "--seed", seed, *LONG)
-        start(*words, program=("-c", DIES_AFTER_SAVING, str(step))).communicate(timeout=600)
+        options = LONG | {"data": shapes, "run": straight, "seed": seed}
+        start("tiny", **options, program=("-c", DIES_AFTER_SAVING, str(step))).communicate(timeout=600)
         assert step > KILLS // 2
         first, second = tensors(run, step), tensors(straight, step)
         assert first.keys() == second.keys()

@@ -201,6 +201,22 @@ def test_a_loss_that_explodes_stops_the_run(shapes: Path, tmp_path: Path) -> Non
         assert step < training.done
 
 
+@pytest.mark.parametrize("name", ["weights", "the loss of the validation"])
+def test_what_is_not_finite_is_not_scored(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A validation may be due before figures and checkpoints are: it says what they would."""
+    training = make(settings(shapes), tmp_path / "run")
+    training.take_step(0)
+    if name == "weights":
+        poison(training, name)
+    else:
+        monkeypatch.setattr(training.parts.validation, "terms", lambda model: {"loss": float("nan")})
+    with training.folder, pytest.raises(UserError, match=f"no longer finite numbers: {name}; nothing was saved yet"):
+        training.validate()
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
 def test_a_warning_is_said_once_while_it_lasts(shapes: Path, tmp_path: Path) -> None:
     training = make(settings(shapes), tmp_path / "run")
     with training.folder:
@@ -220,6 +236,17 @@ def test_slow_machines_save_by_the_clock(shapes: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr("viewslots.training.loop.AUTOSAVE_SECONDS", -1)
     run(settings(shapes, checkpoint_every=1000), tmp_path / "run")
     assert saved_steps(tmp_path / "run") == [10, 11, 12]
+
+
+def test_the_clock_of_rank_0_alone_counts(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others never save: theirs would ask for a save after every step."""
+    training = make(settings(shapes), tmp_path / "run")
+    training.folder.close()
+    assert not training.save_is_due()
+    monkeypatch.setattr("viewslots.training.loop.AUTOSAVE_SECONDS", -1)
+    assert training.save_is_due()
+    training.ranks = Ranks(1, 2)
+    assert not training.save_is_due()
 
 
 def test_a_disk_that_fills_up_stops_the_run(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,6 +362,9 @@ def test_what_a_new_run_needs(shapes: Path, tmp_path: Path, monkeypatch: pytest.
     refuse("do not fill one batch of 13", "tiny", run=run, data=str(shapes), batch=13, device="cpu")
     refuse("--steps is 0", "tiny", run=run, data=str(shapes), steps=0)
     refuse("--batch is 0", "tiny", run=run, data=str(shapes), batch=0)
+    refuse("learning_rate is nan", "tiny", run=run, data=str(shapes), batch=2, learning_rate=float("nan"))
+    refuse("at most 63 bits", "tiny", run=run, data=str(shapes), batch=2, seed=2**63)
+    refuse("--init compact: holds a model of another", "tiny", run=run, data=str(shapes), batch=2, init="compact")
     refuse("--seed and --seeds", "tiny", run=run, data=str(shapes), seed=1, seeds="1,2")
     refuse("holds no run", run=run, resume=True)
     assert not run.exists()
@@ -361,13 +391,17 @@ def test_what_is_given_again_must_agree(shapes: Path, tmp_path: Path, capsys: py
     refuse("begun with --steps 4, not 5", run=run, resume=True, steps=5)
     refuse("begun with --seed 0, not 5", run=run, resume=True, seed=5)
     refuse("begun with the preset tiny, not compact", "compact", run=run, resume=True)
+    refuse("begun without --init, not compact", run=run, resume=True, init="compact")
     other = make_shapes(tmp_path / "other", train=5)
     refuse("not the data set", run=run, resume=True, data=str(other))
     refuse("was begun with", run=run, resume=True, data="live")
     moved = shutil.copytree(shapes, tmp_path / "moved")
     capsys.readouterr()
-    train("tiny", run=run, resume=True, data=str(moved), steps=4, batch=2, device="cpu")
+    before = rows(run)
+    train("tiny", run=run, resume=True, data=str(moved), steps=4, batch=2, device="cpu", validate_every=3)
     assert json.loads(capsys.readouterr().out)["step"] == 4
+    otherwise = {"data": str(moved), "validate_every": 3}
+    assert rows(run) == [*before, {"step": 4, "kind": "event", "resumed_with": otherwise}]
 
 
 def test_a_run_whose_data_set_was_changed(shapes: Path, tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from viewslots.model_presets import TINY
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.provenance import provenance
 from viewslots.training import run
-from viewslots.training.checkpoint import TrainState
 from viewslots.training.run import RunFolder
+from viewslots.training.state import TrainState
 
 SETTINGS = {"preset": "tiny", "seed": 7, "steps": 20}
 

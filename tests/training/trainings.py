@@ -1,16 +1,20 @@
-"""Real trainings in processes of their own, and what they leave on disk."""
+"""Real trainings, in processes of their own or in this one, and what they leave on disk."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
-SMALL = ("--steps", 20, "--batch", 2, "--checkpoint-every", 1, "--validate-every", 10, "--device", "cpu")
+from viewslots.commands import training
+
+SMALL = {"steps": 20, "batch": 2, "checkpoint_every": 1, "validate_every": 10, "device": "cpu"}
 """Twenty steps of `tiny`, which any machine does the same way, saved after every one."""
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
@@ -35,7 +39,7 @@ import time
 from viewslots.training.loop import Training
 take_step = Training.take_step
 def take_a_breath_first(self, step):
-    time.sleep(0.1)
+    time.sleep(0.05)
     take_step(self, step)
 Training.take_step = take_a_breath_first
 from viewslots.cli import main
@@ -44,23 +48,40 @@ main()
 """The command with time between its steps, so that a signal surely meets it amid them."""
 
 
-def start(*words: object, program: tuple[str, ...] = ("-m", "viewslots")) -> subprocess.Popen[str]:
-    command = [sys.executable, *program, "train", *map(str, words)]
+def written(options: dict[str, object]) -> list[str]:
+    """As one writes them in a command."""
+    return [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), str(value))]
+
+
+def start(*words: object, program: tuple[str, ...] = ("-m", "viewslots"), **options: object) -> subprocess.Popen[str]:
+    command = [sys.executable, *program, "train", *map(str, words), *written(options)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
 
 
-def train(*words: object, code: int = 0) -> tuple[str, str]:
-    """To its end: what it printed and what it said."""
-    process = start(*words)
-    output, said = process.communicate(timeout=300)
-    assert process.returncode == code, said
-    return output, said
+def train(*preset: Any, **options: Any) -> tuple[str, str]:
+    """In this process, which has all its imports, to its end: what it printed and what it said."""
+    output, said, threads = io.StringIO(), io.StringIO(), torch.get_num_threads()
+    torch.set_num_threads(1)  # as processes of their own have
+    try:
+        with redirect_stdout(output), redirect_stderr(said):
+            training.train(
+                *preset, **{name: str(value) if name == "data" else value for name, value in options.items()}
+            )
+    finally:
+        torch.set_num_threads(threads)
+    return output.getvalue(), said.getvalue()
 
 
-def refused(*words: object) -> str:
+def resume(run: Path) -> tuple[str, str]:
+    return train(run=run, resume=True, device="cpu")
+
+
+def refused(*words: object, **options: object) -> str:
     """With bad input: exit 1, one line, nothing on stdout."""
-    output, said = train(*words, code=1)
+    process = start(*words, **options)
+    output, said = process.communicate(timeout=300)
+    assert process.returncode == 1, said
     assert output == ""
     assert said.startswith("viewslots: ")
     assert len(said.splitlines()) == 1

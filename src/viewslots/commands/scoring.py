@@ -5,8 +5,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from viewslots.errors import UserError
-from viewslots.terminal import Device, Progress, pick_device, print_json
+from viewslots.commands.evaluation import require_file
+from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 
 def score(
@@ -32,14 +32,16 @@ def score(
     from viewslots.evaluation.arrays import ScorePair
     from viewslots.evaluation.score import SceneScores, score_scenes
 
-    if out is not None and not out.parent.is_dir():
-        raise UserError(f"--out: {out.parent} is no folder; make it first")
+    if out is not None:
+        require_file(out)
     parts: list[SceneScores] = []
     where = pick_device(device)
     with ScorePair(prediction, truth) as pair, Progress("scenes") as progress:
         for block in pair.blocks(where):
             parts.append(score_scenes(*block))
             progress(sum(len(part.values) for part in parts), pair.scenes)
+    for remark in pair.remarks():
+        say(remark)
     scores = SceneScores.concatenate(parts)
     result = {"paper": scores.paper(), "pooled": scores.pooled(), "per_scene": scores.per_scene()}
     result |= {"scenes": pair.scenes, "views": pair.views}

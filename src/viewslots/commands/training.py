@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from viewslots.errors import UserError
 from viewslots.terminal import Device, pick_device, print_json, say
@@ -48,6 +48,7 @@ def train(
     device: Device = "auto",
     precision: Literal["auto", "bf16", "fp32"] = "auto",
     fast: bool = True,
+    set_: Annotated[UseAppendAction[tuple[str, ...]], arg(name="set", metavar="SECTION.FIELD=VALUE")] = (),
 ) -> None:
     """Train a model. SIGTERM and Ctrl-C save first; `viewslots train --run RUN --resume` goes on.
 
@@ -68,6 +69,8 @@ def train(
         device: Where to train; auto takes a GPU if there is one.
         precision: auto is bf16 on a GPU and fp32 on a CPU.
         fast: Use the fast twins of the networks; the result is the same up to rounding.
+        set_: Any constant that `viewslots info PRESET` shows under model, schedule or optimisation, such as
+            schedule.temperature_start=2; may be given several times.
     """
     given = {
         "preset": preset,
@@ -84,9 +87,15 @@ def train(
     }
     given = {name: value for name, value in given.items() if value is not None}
     if seeds is None:
-        train_one(run, given, device, fast, resume)
+        train_one(run, changed_arguments(given, set_), device, fast, resume)
     else:
-        train_many(run, given, device, fast, resume, seeds)
+        train_many(run, given, device, fast, resume, seeds, set_)
+
+
+def changed_arguments(given: dict[str, Any], changes: tuple[str, ...]) -> dict[str, Any]:
+    from viewslots.training.changes import parse_changes, with_changes
+
+    return with_changes(given, parse_changes(changes))
 
 
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
@@ -111,7 +120,7 @@ def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume:
 def run_training(
     run: Path, given: dict[str, Any], device: "torch.device", fast: bool, resume: bool, ranks: "Ranks"
 ) -> "Outcome":
-    """Rank 0 opens the folder and tells the others what it says."""
+    """Rank 0 opens the folder and tells the others what it says; where it cannot, it alone says why."""
     from viewslots.training.assembly import assemble
     from viewslots.training.console import Console
     from viewslots.training.loop import Training
@@ -119,11 +128,16 @@ def run_training(
 
     with ExitStack() as stack:
         folder, weights, text = None, None, ""
-        if ranks.first:
-            folder, settings, weights = open_run(run, given, device.type, fast, resume, ranks)
-            stack.enter_context(folder)
-            text = json.dumps(settings.to_json())
-        settings = RunSettings.from_json(json.loads(ranks.tell(text)))
+        try:
+            if ranks.first:
+                folder, settings, weights = open_run(run, given, device.type, fast, resume, ranks)
+                stack.enter_context(folder)
+                text = json.dumps(settings.to_json())
+        finally:
+            text = ranks.tell(text)
+        if not text:
+            raise SystemExit(1)
+        settings = RunSettings.from_json(json.loads(text))
         parts = assemble(settings, device, ranks, weights)
         console = stack.enter_context(Console(settings.steps, ranks.first, say))
         training = Training(settings, parts, folder, ranks, console)
@@ -163,28 +177,34 @@ def tell_fewer_views(settings: "RunSettings") -> None:
 def first_weights(settings: "RunSettings") -> "Ocloc | None":
     """Of --init: the step that the preset asks for where that run has kept it, else its best model."""
     from viewslots.runs import load_run
+    from viewslots.training.assembly import require_fit
     from viewslots.training.curriculum import pinned_model
 
     if settings.init is None:
         return None
     pinned = pinned_model(Path(settings.init), settings)
-    if pinned is None:
-        say(f"starting from the best model of {settings.init}")
-        return load_run(settings.init)
-    say(f"starting from step {pinned[1]} of {settings.init}, kept for this")
-    return pinned[0]
+    weights = pinned[0] if pinned else load_run(settings.init)
+    require_fit(settings, weights)
+    origin = f"step {pinned[1]} of {settings.init}, kept for this" if pinned else f"the best model of {settings.init}"
+    say(f"starting from {origin}")
+    return weights
 
 
-def train_many(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, seeds: str) -> None:
+def train_many(
+    run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, seeds: str, changes: tuple[str, ...]
+) -> None:
     """One process a seed."""
     from viewslots.training.seeds import exit_code, parse_seeds, run_seeds, seed_folder
 
     if "seed" in given:
         raise UserError("--seed and --seeds together: give one of them")
     numbers = parse_seeds(seeds)
+    if changes:
+        changed_arguments(given, changes)  # refuses what cannot be, before there are processes
     preset = [str(given["preset"])] if "preset" in given else []
     options = {name: value for name, value in given.items() if name != "preset"} | {"device": device}
     common = [text for name, value in options.items() for text in ("--" + name.replace("_", "-"), str(value))]
+    common += [text for change in changes for text in ("--set", change)]
     words = {}
     for seed in numbers:
         folder = seed_folder(run, seed)

@@ -1,35 +1,151 @@
-"""The demonstration: new scenes, their pictures, their truth, on one sheet."""
+"""The demonstration: new scenes, the shipped model, what it makes of them, scores, a film, one page to look at."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from viewslots.data.dataset import SceneDataset
+from viewslots.data.disk import plain_errors, write_json
 from viewslots.data.making import make_dataset
 from viewslots.data.store import Store
+from viewslots.data.views import FirstViews, LastViews
 from viewslots.data_presets import data_preset
+from viewslots.demo.page import is_report, report_page
+from viewslots.demo.scores import Scores, all_scores
+from viewslots.demo.shipped import model_facts, shipped_folder
+from viewslots.demo.story import Story
+from viewslots.demo.words import next_commands
 from viewslots.errors import UserError
+from viewslots.figures.decompositions import decomposition_figure
+from viewslots.figures.film import Frames, save_gif, save_mp4
 from viewslots.figures.sheets import contact_sheet
-from viewslots.types import Pictures, Progress
+from viewslots.figures.starts import best_start
+from viewslots.figures.turning import turning_frames
+from viewslots.types import BACKGROUND, Pictures, Progress
+from viewslots.viewpoints.scene import load
 
-PRESET = "clevr-m1"
-SCENES, VIEWS = 3, 4
+MODEL, PRESET, SPLIT = "compact", "clevr-m1", "test1"
+SCENES, VIEWS, NEW_VIEWS, FRAMES = 4, 4, 4, 60
+STARTS = 6
+"""Of so many random starts the one that rebuilds its pictures best is shown."""
+REPORT, SHEET, FILM, SCORES, LAYERS = "report.html", "truth.png", "film", "scores.json", "decomposition"
 
 
-def run_demo(out: Path, seed: int, progress: Progress | None = None) -> tuple[Path, Path]:
-    """A data set of a few scenes in a new folder of `out`, and its contact sheet."""
-    data = out / f"{PRESET}-seed{seed}"
+@dataclass(frozen=True)
+class Demo:
+    """Where everything lies."""
+
+    report: Path
+    sheet: Path
+    film: Path
+    data: Path
+    scores: Scores
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        paths = {name: str(getattr(self, name)) for name in ("report", "sheet", "film")}
+        return paths | {"scores": self.scores, "data": str(self.data), "seed": self.seed}
+
+    @property
+    def next_commands(self) -> list[str]:
+        return [command for command, _ in next_commands(self.data)]
+
+
+def run_demo(
+    out: Path, seed: int, *, scenes: int = SCENES, frames: int = FRAMES, progress: Progress = lambda done, total: None
+) -> Demo:
+    """The page and all that is in it, in `out`; a demo that was there before is replaced, its scenes stay."""
+    folder, total = out / f"seed-{seed}", scenes + 4
+    with plain_errors("writing", out):
+        require_own(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        store = demo_scenes(folder / "data", seed, scenes, lambda done, _: progress(done, total))
+        with one_thread():
+            return shown(store, out, folder, seed, frames, lambda done, _: progress(scenes + done, total))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One scene of a small model is too little work for two threads: beside other programs they wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{out}: cannot be made ({error.strerror}); choose another --out") from error
-    counts = {"test1": SCENES - 1, "test2": 1}
-    make_dataset(data_preset(PRESET).world(None), counts, data, preset=PRESET, seed=seed, progress=progress)
-    store = Store.open(data)
-    pictures = [stored_pictures(store, split).first_views(VIEWS) for split in counts]
-    slots = max(part.shapes.shape[2] for part in pictures)
-    sheet = data.with_suffix(".png")
-    contact_sheet(Pictures.concatenate([part.padded(slots) for part in pictures]), zoom=2).save(sheet)
-    return sheet, data
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
-def stored_pictures(store: Store, split: str) -> Pictures:
-    arrays = store.split(split)
-    return Pictures(**{key: arrays[key] for key in Pictures.keys()})  # noqa: SIM118
+def shown(store: Store, out: Path, folder: Path, seed: int, frames: int, progress: Progress) -> Demo:
+    """What the model makes of the scenes, as files."""
+    reader = load(shipped_folder(MODEL))
+    seen, held_out = pictures_of(store)
+    inferred = [best_start(reader, pictures, starts=STARTS) for pictures in seen]
+    progress(1, 4)
+    scores = all_scores(MODEL, reader.model, store, SPLIT, VIEWS, reader.slots)
+    write_json(folder / SCORES, scores)
+    progress(2, 4)
+    film = saved_film(turning_frames(inferred, frames), folder / FILM)
+    progress(3, 4)
+    decomposition_figure(inferred, "complete").save(folder / LAYERS)
+    truth = stored_pictures(store)
+    contact_sheet(truth, zoom=2).save(folder / SHEET)
+    facts = model_facts(MODEL, sum(part.numel() for part in reader.model.parameters()))
+    story = Story(facts, inferred, STARTS, held_out, visible_objects(truth), scores, seed)
+    page = report_page(story, (folder / SHEET).read_bytes(), film, next_commands(store.path))
+    (out / REPORT).write_text(page, encoding="utf-8")
+    progress(4, 4)
+    return Demo(out / REPORT, folder / SHEET, film, store.path, scores, seed)
+
+
+def require_own(out: Path) -> None:
+    """A page that somebody else wrote is not ours to replace."""
+    report = out / REPORT
+    if report.exists() and not (report.is_file() and is_report(report.read_text(encoding="utf-8", errors="replace"))):
+        raise UserError(f"{report}: not a page of this demo, and it would be replaced; choose another --out")
+
+
+def demo_scenes(data: Path, seed: int, scenes: int, progress: Progress) -> Store:
+    """A small data set, made unless the same one is there already."""
+    if (data / "meta.json").exists():
+        store = Store.open(data)
+        plan = store.meta.plan
+        if (plan.preset, plan.seed, store.splits) == (PRESET, seed, (SPLIT,)) and plan.splits[SPLIT].scenes == scenes:
+            progress(scenes, scenes)
+            return store
+        raise UserError(f"{data}: holds another data set; remove it, or choose another --out")
+    world = data_preset(PRESET).world(None)
+    make_dataset(world, {SPLIT: scenes}, data, preset=PRESET, seed=seed, batch=1, progress=progress)
+    return Store.open(data)
+
+
+def pictures_of(store: Store) -> tuple[Float[Tensor, "S M 3 H W"], Float[Tensor, "S V 3 H W"]]:
+    """What the model sees, and what is held out."""
+    dataset = SceneDataset(store.split(SPLIT))
+    every = range(len(dataset))
+    return dataset.batch(every, FirstViews(VIEWS)).image, dataset.batch(every, LastViews(NEW_VIEWS)).image
+
+
+def stored_pictures(store: Store) -> Pictures:
+    """The truth about the views that the model sees."""
+    arrays = store.split(SPLIT)
+    return Pictures(**{key: arrays[key] for key in Pictures.keys()}).first_views(VIEWS)  # noqa: SIM118
+
+
+def visible_objects(truth: Pictures) -> list[int]:
+    """How many objects can be seen at all, a scene: what the counting score compares with."""
+    return [int((np.unique(segment) != BACKGROUND).sum()) for segment in truth.segment]
+
+
+def saved_film(frames: Frames, stem: Path) -> Path:
+    """MP4, or a GIF on machines that have no ffmpeg."""
+    try:
+        return save_mp4(frames, stem.with_suffix(".mp4"))
+    except UserError:
+        return save_gif(frames, stem.with_suffix(".gif"))

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
+from viewslots.data.disk import shown
 from viewslots.data.npz_guard import NpzFile, NpzRows
 from viewslots.errors import UserError
-from viewslots.evaluation.layouts import PREDICTION, TRUTH, open_arrays, read_flag
+from viewslots.evaluation.layouts import PREDICTION, TRUTH, open_arrays, read_flag, unread
 from viewslots.types import BACKGROUND, COVERED, Decomposition
 
 NUMBERS_AT_ONCE = 2**25
@@ -26,6 +27,8 @@ NUMBERS_OF_A_SCENE = 2**28
 """which may have this many."""
 SLACK = 1e-3
 """Masks may leave [0, 1] by this much: half-precision sums do."""
+SHARES = ("layer_masks", "complete_shapes", "shapes")
+"""Arrays whose bytes mean shares of 255."""
 
 
 class ScorePair:
@@ -40,6 +43,10 @@ class ScorePair:
             self._truth = open_arrays(files[1], TRUTH, sizes, self.has_background)
             self.scenes, self.views = sizes["S"], sizes["M"]
             self._block = _scenes_at_once(sizes, prediction)
+            self._unread = {
+                file.path: unread(file, known) for file, known in zip(files, (PREDICTION, TRUTH), strict=True)
+            }
+            self._largest: dict[str, int] = {}
             self._stack = stack.pop_all()
 
     def __enter__(self) -> "ScorePair":
@@ -54,10 +61,26 @@ class ScorePair:
             count = min(self._block, self.scenes - first)
             predicted = {key: _checked(rows, count, key, first) for key, rows in self._prediction.items()}
             true = {key: _checked(rows, count, key, first) for key, rows in self._truth.items()}
+            self._watch(predicted | true)
             _check_labels(true["segment"], true["shapes"].shape[2], self._truth["segment"].where, first)
             tensors = {key: torch.from_numpy(values).to(device) for key, values in true.items()}
             truth = scene_truth(tensors["segment"], tensors["shapes"], tensors.get("depth_order"))
             yield _decomposition(predicted, self.has_background, device), truth
+
+    def _watch(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        for key in SHARES:
+            if key in arrays and arrays[key].dtype == np.uint8 and arrays[key].size:
+                self._largest[key] = max(self._largest.get(key, 0), int(arrays[key].max()))
+
+    def remarks(self) -> list[str]:
+        """After the last block: what is no error, but perhaps not what was meant."""
+        found = [f"{path}: not used: {shown(', '.join(names), 200)}" for path, names in self._unread.items() if names]
+        where = {key: rows.where for key, rows in (self._prediction | self._truth).items()}
+        return found + [
+            f"{where[key]}: its bytes are 0 and 1 alone, but mean shares of 255; multiply masks by 255"
+            for key, largest in self._largest.items()
+            if largest == 1
+        ]
 
 
 def _scenes_at_once(sizes: Mapping[str, int], path: Path) -> int:
@@ -80,7 +103,7 @@ def _checked(rows: NpzRows, count: int, key: str, first: int) -> NDArray[Any]:
         return values
     flat = values.reshape(count, -1)
     scene, place = divmod(int((~((flat >= least) & (flat <= most))).argmax()), flat.shape[1])
-    bound = "0..1" if key != "depth_order" else "numbers"
+    bound = "0..1, or bytes 0..255" if key in SHARES else "0..1" if key != "depth_order" else "numbers"
     raise UserError(f"{rows.where}: {flat[scene, place]} in scene {first + scene}, but values must be {bound}")
 
 
@@ -114,7 +137,7 @@ def _decomposition(arrays: Mapping[str, NDArray[Any]], has_background: bool, dev
 
 def _floats(values: NDArray[Any], key: str) -> NDArray[Any]:
     """Masks of bytes mean shares of 255; other integers mean themselves."""
-    if values.dtype == np.uint8 and key in ("layer_masks", "complete_shapes"):
+    if values.dtype == np.uint8 and key in SHARES:
         return values / 255.0
     if values.dtype in (np.float32, np.float64):
         return values

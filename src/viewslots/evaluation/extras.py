@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
-from viewslots.evaluation.matching import assign
+from viewslots.evaluation.matching import assign, require_numbers
 from viewslots.evaluation.ratios import Ratio, SceneRatios
 from viewslots.evaluation.segmentation import adjusted_rand, contingency, partition
 from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneBatch
@@ -96,14 +96,15 @@ def pixels_by_layer(layer: Int[Tensor, "B M H W"], layers: int, truth: SceneTrut
 
 
 def squared_errors(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatch) -> Float64[Tensor, "B M"]:
-    """Mean squared error of each picture, as it would be shown: clamped to [0, 1]."""
-    return (reconstruction.clamp(0, 1) - batch.image).double().square().mean((2, 3, 4))
+    """Mean squared error of each real picture, as it would be shown: clamped to [0, 1]. 0 in padded views."""
+    errors = (reconstruction.clamp(0, 1) - batch.image).double().square().mean((2, 3, 4)).where(batch.view_mask, 0)
+    require_numbers("reconstructions", errors)
+    return errors
 
 
 def squared_error(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatch) -> Ratio:
     """Mean over all pictures."""
-    errors = squared_errors(reconstruction, batch).where(batch.view_mask, 0)
-    return Ratio.of(errors.sum(1), batch.view_mask.sum(1))
+    return Ratio.of(squared_errors(reconstruction, batch).sum(1), batch.view_mask.sum(1))
 
 
 def signal_to_noise(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatch) -> Ratio:

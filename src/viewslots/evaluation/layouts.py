@@ -13,8 +13,11 @@ from viewslots.data.disk import shown
 from viewslots.data.npz_guard import NpzFile, NpzRows
 from viewslots.errors import UserError
 
-MOST_OBJECTS = 255
-"""Objects that a segment of bytes can tell apart, beside its background."""
+LEAST = {"G": 0}
+"""Extent of an axis; 1 for all others: a world may have no objects."""
+MOST = {"L": 4096, "G": 255}
+"""Objects that a segment of bytes can tell apart beside its background; layers, so that their tables fit the memory."""
+WORDS = {"f": "floats", "u": "uint8", "i": "integers", "b": "bool"}
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,10 @@ class Layout:
     axes: str
     kinds: str
     optional: bool = False
+
+    @property
+    def words(self) -> str:
+        return " or ".join(WORDS[kind] for kind in self.kinds)
 
 
 PREDICTION = {
@@ -37,12 +44,12 @@ TRUTH = {
     "shapes": Layout("SMGHW", "u"),
     "depth_order": Layout("SMG", "fui", optional=True),
 }
-WORDS = {"f": "floats", "u": "uint8", "i": "integers", "b": "bool"}
+FLAG = "has_background"
 
 
 def read_flag(file: NpzFile) -> bool:
     """has_background."""
-    rows = _open(file, "has_background", Layout("", "b"))
+    rows = _open(file, FLAG, Layout("", "b"))
     assert rows is not None
     if rows.shape not in ((), (1,)):
         raise UserError(f"{rows.where}: has shape {shown(rows.shape)}, but must be a single bool")
@@ -54,11 +61,11 @@ def _open(file: NpzFile, key: str, layout: Layout) -> NpzRows | None:
     if key not in file.keys:
         if layout.optional:
             return None
-        raise UserError(f"{file.path}: no array {key}; it holds {shown(', '.join(sorted(file.keys)), 200)}")
+        what = f"[{','.join(layout.axes)}], {layout.words}" if layout.axes else layout.words
+        raise UserError(f"{file.path}: no array {key} ({what}); it holds {shown(', '.join(sorted(file.keys)), 200)}")
     rows = file.open(key)
     if not any(_is_kind(rows.dtype, kind) for kind in layout.kinds):
-        wanted = " or ".join(WORDS[kind] for kind in layout.kinds)
-        raise UserError(f"{rows.where}: its type is {rows.dtype}, but must be {wanted}")
+        raise UserError(f"{rows.where}: its type is {rows.dtype}, but must be {layout.words}; convert it with astype")
     return rows
 
 
@@ -83,12 +90,19 @@ def open_arrays(
     return opened
 
 
+def unread(file: NpzFile, layouts: Mapping[str, Layout]) -> list[str]:
+    """Arrays that nobody asks for; perhaps a name was misspelt."""
+    return sorted(set(file.keys) - {*layouts, FLAG})
+
+
 def _check_shape(rows: NpzRows, axes: str, sizes: Mapping[str, int]) -> None:
-    wanted = ",".join(str(sizes.get(axis, axis)) for axis in axes)
     names = ",".join(axes)
     if len(rows.shape) != len(axes) or any(sizes.get(axis, n) != n for axis, n in zip(axes, rows.shape, strict=True)):
-        raise UserError(f"{rows.where}: has shape {shown(rows.shape)}, but [{names}] must be [{wanted}] here")
-    least = {"L": 1, "G": 0}
+        wanted = ",".join(str(sizes.get(axis, axis)) for axis in axes)
+        reason = f" = [{wanted}], to fit the other arrays" if sizes else ""
+        raise UserError(f"{rows.where}: has shape {shown(rows.shape)}, but must be [{names}]{reason}")
     for axis, extent in zip(axes, rows.shape, strict=True):
-        if extent < least.get(axis, 1) or (axis in "LG" and extent > MOST_OBJECTS):
-            raise UserError(f"{rows.where}: {axis} of [{names}] is {extent}; nothing can be scored")
+        least, most = LEAST.get(axis, 1), MOST.get(axis, extent)
+        if not least <= extent <= most:
+            bound = f"at least {least}" if extent < least else f"at most {most}"
+            raise UserError(f"{rows.where}: {axis} of [{names}] is {extent}, but must be {bound}")

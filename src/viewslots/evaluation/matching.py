@@ -30,14 +30,19 @@ def assign(overlap: Float64[Tensor, "S G K"]) -> Int[Tensor, "S G"]:
     [[1, 0], [0, 1]]
     """
     scenes, objects, _ = overlap.shape
+    require_numbers("layer_masks", overlap)
     costs = -(overlap / GRAIN).round().cpu().numpy()
-    if not np.isfinite(costs).all():
-        raise UserError("layer_masks hold values that are no numbers (NaN or infinite): nothing can be scored")
     slots = np.full((scenes, objects), UNMATCHED)
     for scene, cost in enumerate(costs):
         rows, columns = linear_sum_assignment(cost)
         slots[scene, rows] = columns
     return torch.from_numpy(slots).to(overlap.device)
+
+
+def require_numbers(name: str, values: Float[Tensor, "*axes"], *, infinite: bool = False) -> None:
+    """One line instead of scores that are no numbers, for an array or for sums of it."""
+    if (values.isnan() if infinite else ~values.isfinite()).any():
+        raise UserError(f"{name} hold values that are no numbers (NaN or infinite): nothing can be scored")
 
 
 def match(prediction: Decomposition, truth: SceneTruth) -> Int[Tensor, "S G"]:

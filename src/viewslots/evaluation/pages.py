@@ -11,8 +11,8 @@ MARKS = {"better": "▲ ", "worse": "▼ ", "": ""}
 @dataclass(frozen=True)
 class Cell:
     text: str
-    detail: str = ""
-    """Smaller, after the text."""
+    details: tuple[str, ...] = ()
+    """Smaller, below the text, a line each."""
     mark: str = ""
     """better, worse or empty."""
 
@@ -77,7 +77,7 @@ def _markdown(block: Block) -> str:
             body = [_line((row.name, *map(_markdown_cell, row.cells))) for row in rows]
             return "\n".join([*([_plain(caption), ""] if caption else []), *head, *body])
         case Folded(title, inner):
-            return "\n\n".join([f"#### {_plain(title)}", *(_markdown(part) for part in inner)])
+            return "\n\n".join([f"### {_plain(title)}", *(_markdown(part) for part in inner)])
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -85,7 +85,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    return f"{MARKS[cell.mark]}{cell.text} {cell.detail}".strip()
+    return " ".join([f"{MARKS[cell.mark]}{cell.text}", *cell.details])
 
 
 def _plain(text: str) -> str:
@@ -105,12 +105,14 @@ body { margin: 0 auto; padding: 1rem; max-width: 72rem; background: var(--paper)
 h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-top: 1px solid var(--line);
   padding-top: 1rem; }
 h3 { font-size: 1.05rem; }
+figure { margin: 1rem 0; }
+figcaption { color: var(--soft); font-size: .85rem; padding-bottom: .3rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); max-width: 45vw;
-  white-space: normal; }
+th, td { padding: .3rem .5rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+thead th { white-space: normal; vertical-align: bottom; }
+th:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); white-space: normal;
+  min-width: 6.5rem; max-width: 40vw; }
 tbody th { font-weight: normal; }
 td small { display: block; color: var(--soft); font-size: .72rem; }
 tr.ours th, tr.ours td { background: var(--band); font-weight: 600; }
@@ -153,12 +155,12 @@ def _html_table(table: Table) -> str:
         f'<tr class="{row.kind}"><th scope="row">{html.escape(row.name)}</th>{"".join(map(_html_cell, row.cells))}</tr>'
         for row in table.rows
     )
-    caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
-    inner = f"<table>{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-    return f'<div class="wide">\n{inner}\n</div>'
+    caption = f"<figcaption>{html.escape(table.caption)}</figcaption>\n" if table.caption else ""
+    inner = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    return f'<figure>\n{caption}<div class="wide">\n{inner}\n</div>\n</figure>'
 
 
 def _html_cell(cell: Cell) -> str:
-    detail = f"<small>{html.escape(cell.detail)}</small>" if cell.detail else ""
+    details = "".join(f"<small>{html.escape(line)}</small>" for line in cell.details)
     kind = f' class="{cell.mark}"' if cell.mark else ""
-    return f"<td{kind}>{MARKS[cell.mark]}{html.escape(cell.text)}{detail}</td>"
+    return f"<td{kind}>{MARKS[cell.mark]}{html.escape(cell.text)}{details}</td>"

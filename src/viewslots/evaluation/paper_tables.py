@@ -65,12 +65,8 @@ def find_table(dataset: str | None, split: str, views: int, new_views: int | Non
             found = [row for row in found if row.get("views_given", table.get("views")) == views]
             if found:
                 slots = table["K"] if isinstance(table["K"], int) else table["K"][name]
-                return PaperTable(table_name(key), slots, tuple(map(_row, found)))
+                return PaperTable(NUMBERED.get(key, "supplement"), slots, tuple(map(_row, found)))
     return None
-
-
-def table_name(key: str) -> str:
-    return NUMBERED.get(key, f"supplement, {key.removeprefix('tab-supp:')}")
 
 
 def _row(row: Mapping[str, Any]) -> PaperRow:

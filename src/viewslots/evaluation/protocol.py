@@ -20,10 +20,10 @@ from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
 from viewslots.evaluation.extras import hidden_share, scene_extras, signal_to_noise
+from viewslots.evaluation.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
 from viewslots.evaluation.ratios import Ratio, SceneRatios
 from viewslots.evaluation.repeats import Repeats
 from viewslots.evaluation.score import SceneScores, score_scenes
-from viewslots.evaluation.viewpoints import CAMERA_SCORES, FIT_SCENES, CameraProbes
 from viewslots.types import Decomposition, Progress, SceneBatch
 
 BATCH = 20

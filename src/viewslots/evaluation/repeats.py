@@ -1,8 +1,9 @@
-"""Every repeat of every scene, before anything is averaged."""
+"""Every repeat of every scene, before anything is averaged; and parts of the test set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,6 +11,8 @@ from jaxtyping import Float, Int
 from viewslots.evaluation.ratios import SceneRatios
 from viewslots.evaluation.score import SceneScores
 from viewslots.evaluation.uncertainty import Values
+
+THIRDS = ("least", "middle", "most")
 
 
 @dataclass(frozen=True)
@@ -51,3 +54,24 @@ class Repeats:
 
 def _values(scores: SceneScores, extras: SceneRatios) -> dict[str, Values]:
     return {"paper": scores.paper(), "pooled": scores.pooled(), "extras": extras.values()}
+
+
+def by_objects(repeats: Repeats) -> dict[str, Any]:
+    """Groups of scenes with the same number of objects, named by it."""
+    counts = repeats.num_objects
+    return {str(count): described(repeats, np.flatnonzero(counts == count)) for count in np.unique(counts).tolist()}
+
+
+def by_occlusion(repeats: Repeats) -> dict[str, Any]:
+    """Thirds of the scenes, ranked by the hidden share of their objects; `hidden` is its range in each."""
+    order = np.argsort(repeats.hidden, kind="stable")
+    found = {}
+    for name, scenes in zip(THIRDS, np.array_split(order, len(THIRDS)), strict=True):
+        if len(scenes):
+            hidden = repeats.hidden[scenes]
+            found[name] = {"hidden": [float(hidden.min()), float(hidden.max())]} | described(repeats, scenes)
+    return found
+
+
+def described(repeats: Repeats, scenes: Int[np.ndarray, "n"]) -> dict[str, Any]:
+    return {"scenes": len(scenes)} | repeats.select(scenes)

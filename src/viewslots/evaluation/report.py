@@ -1,11 +1,11 @@
 """Our results beside the paper's tables, with what they owe to renderer, schedule and seeds said next to them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from viewslots.evaluation.pages import Block, Folded, Heading, Notes, Row, Table, Text, markdown, page
 from viewslots.evaluation.paper_tables import DATASETS, SPLITS, PaperTable, find_table
-from viewslots.evaluation.report_notes import general_notes, result_notes
+from viewslots.evaluation.report_notes import general_notes, legend, result_notes
 from viewslots.evaluation.report_rows import (
     FLOOR,
     MISSING,
@@ -28,10 +28,19 @@ OVERVIEW = "ARI-O"
 Key = tuple[str, str, str, int, int | None]
 """Task, data set, split of the paper, views and new views: what makes a table."""
 
+DISTINCTIONS: tuple[Callable[[Result], str], ...] = (
+    lambda result: f"K = {result['slots']}",
+    lambda result: str(result.get("which")),
+    lambda result: f"seed {result.get('seed')}",
+    lambda result: f"data set {str(result['data'].get('sha256'))[:8]}",
+    lambda result: f"{result['scenes']} scenes",
+)
+"""What may tell results of one run in one table apart."""
+
 
 def write_report(sources: Sequence[Path], out: Path) -> list[Path]:
     """report.md and report.html in the folder `out`."""
-    results = [result for _, result in find_results(sources)]
+    results = distinguished([result for _, result in find_results(sources)])
     blocks = tuple(report_blocks(results))
     out.mkdir(parents=True, exist_ok=True)
     written = {"report.md": markdown(TITLE, blocks), "report.html": page(TITLE, blocks)}
@@ -41,10 +50,30 @@ def write_report(sources: Sequence[Path], out: Path) -> list[Path]:
 
 
 def report_blocks(results: Sequence[Result]) -> Iterator[Block]:
-    yield Notes(general_notes(results))
+    yield Notes(legend(results))
     yield from overview(results)
     for key in sorted({table_key(result) for result in results}, key=_order):
         yield from section(key, [result for result in results if table_key(result) == key])
+    yield Heading("Notes")
+    yield Notes(general_notes(results))
+
+
+def distinguished(results: Sequence[Result]) -> list[Result]:
+    """Rows that would have one name in one table: what tells them apart is added to the names of their runs."""
+
+    def name(result: Result) -> tuple[object, ...]:
+        return *table_key(result)[:3], title(result)
+
+    named: list[Result] = []
+    for result in results:
+        same = [other for other in results if name(other) == name(result)]
+        rivals = [one for one in same if sum(table_key(one) == table_key(other) for other in same) > 1]
+        words = [tell(result) for tell in DISTINCTIONS if len({tell(rival) for rival in rivals}) > 1]
+        if not words and rivals:
+            twins = [other for other in rivals if table_key(other) == table_key(result)]
+            words = [f"no. {number}" for number, twin in enumerate(twins, 1) if twin is result]
+        named.append({**result, "run": ", ".join([str(result.get("run")), *words])} if words else result)
+    return named
 
 
 def table_key(result: Result) -> Key:

@@ -10,28 +10,38 @@ PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 """Test scenes of the paper; 100 for the multi-view sets."""
 
 
-def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
-    counts = sorted({len(result.get("repeats", ())) for result in results})
-    repeats = " or ".join(map(str, counts))
-    commits = sorted({str((result.get("provenance") or {}).get("commit")) for result in results})
+def legend(results: Sequence[Result]) -> tuple[str, ...]:
+    """What a reader must know before the first table."""
+    counts = sorted({len(result["repeats"]) for result in results})
     return (
-        f"Our cells: mean ± population standard deviation over {repeats} stochastic answers of one trained model, then "
-        "the 95 % bootstrap interval over test scenes. The paper's cells: mean ± standard deviation over five answers; "
-        "it gives no interval over scenes.",
-        "▲ or ▼ marks a difference where our whole interval lies beyond twice the paper's uncertainty. "
-        "N/A: the method has no such answer, or nobody measured it.",
+        f"Our cells: mean ± population standard deviation over {' or '.join(map(str, counts))} stochastic answers of "
+        "one trained model, then the 95 % bootstrap interval over test scenes. The paper's cells: mean ± standard "
+        "deviation over five answers.",
+        "▲ or ▼ marks a difference where our whole interval lies beyond twice the paper's standard deviation. What the "
+        "paper's own choice of scenes leaves open is not known and not in the marks. N/A: the method has no such "
+        "answer, or nobody measured it.",
+    )
+
+
+def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
+    floor = (
+        "The floor is k-means on colours and places with as many clusters; it learns nothing."
+        if any(result["method"] == FLOOR for result in results)
+        else "There is no floor in these tables; viewslots evaluate kmeans --data ... --out ... gives one."
+    )
+    return (
         "Every number of ours comes from one training run unless several are listed: other training seeds may differ "
         "by more than the intervals say.",
-        "The floor is k-means on colours and places with as many clusters; it learns nothing.",
+        floor,
         f"Shadow: background where one object alone takes at least {SHADOW / 255:.0%} of the direct light. R2 of "
         "cameras: probes fitted on the view codes of the validation scenes. Held-out views: the scene comes from the "
         "M views alone, and only the viewpoint of the held-out picture is estimated.",
-        f"Made by commit {', '.join(commits)}.",
     )
 
 
 def result_notes(result: Result, paper: PaperTable | None) -> tuple[str, ...]:
-    return tuple(note for part in (_pictures, _size, _training, _network, _slots) for note in part(result, paper))
+    parts = (_pictures, _size, _training, _network, _slots, _made)
+    return tuple(note for part in parts for note in part(result, paper))
 
 
 def _pictures(result: Result, paper: PaperTable | None) -> Iterator[str]:
@@ -77,3 +87,10 @@ def _network(result: Result, paper: PaperTable | None) -> Iterator[str]:
 def _slots(result: Result, paper: PaperTable | None) -> Iterator[str]:
     if paper is not None and result["slots"] != paper.slots:
         yield f"{title(result)}: evaluated with K = {result['slots']}; the paper's K is {paper.slots}."
+
+
+def _made(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    """Every number has a command, a commit and a seed."""
+    origin = result.get("provenance") or {}
+    where = f"commit {origin.get('commit')}, seed {result.get('seed')}, {origin.get('gpu') or origin.get('cpu')}"
+    yield f"{title(result)}: made by {origin.get('command')} ({where})."

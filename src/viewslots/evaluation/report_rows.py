@@ -32,15 +32,14 @@ EXTRAS = {
 
 def title(result: Result) -> str:
     """What tells one row of ours from another."""
-    if result["method"] == FLOOR:
-        return "floor: k-means on colours and places"
     kind = {"ocloc": "OCLOC", "ocloc-per-view": "per-view baseline"}.get(result["method"], result["method"])
-    preset = result.get("preset") or "unknown preset"
-    return f"ours: {kind}, {preset} ({result.get('run')}{large(result)})"
-
-
-def large(result: Result) -> str:
-    return f", {result['split']}, {result['scenes']} scenes" if result["split"].endswith("-large") else ""
+    name = f"ours: {kind}, {result.get('preset') or 'unknown preset'}"
+    details = [str(result.get("run"))]
+    if result["method"] == FLOOR:
+        name, details = "floor: k-means on colours and places", details if result.get("run") != FLOOR else []
+    if result["split"].endswith("-large"):
+        details.append(f"{result['split']}, {result['scenes']} scenes")
+    return f"{name} ({', '.join(details)})" if details else name
 
 
 def our_row(result: Result, kind: str) -> Row:
@@ -52,7 +51,7 @@ def our_cell(estimate: Mapping[str, float] | None, digits: int = 3) -> Cell:
     if estimate is None:
         return MISSING
     mean, std, low, high = (f"{estimate[name]:.{digits}f}" for name in ("mean", "std", "low", "high"))
-    return Cell(mean, f"± {std} ({low} to {high})")
+    return Cell(mean, (f"± {std}", f"({low} to {high})"))
 
 
 def paper_row(row: PaperRow) -> Row:
@@ -60,7 +59,7 @@ def paper_row(row: PaperRow) -> Row:
 
 
 def paper_cell(published: Published | None) -> Cell:
-    return MISSING if published is None else Cell(f"{published.mean:.3f}", f"± {published.std:g}")
+    return MISSING if published is None else Cell(f"{published.mean:.3f}", (f"± {published.std:g}",))
 
 
 def difference_row(result: Result, table: PaperTable) -> Row | None:
@@ -92,7 +91,7 @@ def group_rows(result: Result, groups: Mapping[str, Any], label: str) -> tuple[R
     rows = []
     for name, group in groups.items():
         shares = group.get("hidden")
-        hidden = "" if shares is None else f", {shares[0]:.0%} to {shares[1]:.0%} hidden"
+        hidden = "" if shares is None else f", {shares[0]:.1%} to {shares[1]:.1%} hidden"
         values = (group["pooled"].get(metric) for metric in METRICS)
         cells = tuple(MISSING if value is None else Cell(f"{value:.3f}") for value in values)
         rows.append(Row(f"{label} {name}{hidden} ({group['scenes']} scenes)", cells))

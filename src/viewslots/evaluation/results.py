@@ -12,9 +12,8 @@ from viewslots.data.disk import plain_errors, read_json, sha256, shown
 from viewslots.data.meta import META
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.evaluation.groups import by_objects, by_occlusion
 from viewslots.evaluation.protocol import Plan
-from viewslots.evaluation.repeats import Repeats
+from viewslots.evaluation.repeats import Repeats, by_objects, by_occlusion
 from viewslots.evaluation.score import METRICS
 from viewslots.evaluation.uncertainty import Values, bootstrap, estimates
 
@@ -95,7 +94,9 @@ def find_results(sources: Sequence[Path]) -> list[tuple[Path, dict[str, Any]]]:
 def _candidates(source: Path) -> Iterator[Path]:
     with plain_errors("reading", source):
         if not source.exists():
-            raise UserError(f"{source}: no such file or folder")
+            raise UserError(
+                f"{source}: no such file or folder; name results of viewslots evaluate, or a folder of some"
+            )
         if not source.is_dir():
             yield source
             return

@@ -32,7 +32,7 @@ from torch import Tensor
 from viewslots.data.dataset import SceneTruth
 from viewslots.evaluation.comparison import Comparison, Tables, check_comparable, comparisons, tables_of
 from viewslots.evaluation.counting import counted_objects, visible_objects
-from viewslots.evaluation.matching import assign, soft_overlap
+from viewslots.evaluation.matching import assign, require_numbers, soft_overlap
 from viewslots.evaluation.ordering import PairOverlaps, in_front, pair_overlaps, rightly_ordered
 from viewslots.evaluation.segmentation import adjusted_mutual_information, adjusted_rand
 from viewslots.evaluation.shapes import iou_and_f1, shape_sums
@@ -155,6 +155,7 @@ def _shapes(views: Comparison, slot: Int[Tensor, "S G"]) -> dict[str, Column]:
     if views.complete is None:
         return dict.fromkeys(("IoU", "F1"), _unanswered(views))
     sums = views.by_scene(shape_sums(views.shapes, views.complete, slot[views.scene]))
+    require_numbers("complete_shapes", sums)
     iou, f1 = iou_and_f1(sums).sum(1).unbind(1)
     number = (sums[..., 1] > 0).sum(1).double()
     return {"IoU": (iou, number), "F1": (f1, number)}
@@ -166,5 +167,6 @@ def _order(views: Comparison, slot: Int[Tensor, "S G"], overlaps: PairOverlaps |
         return _unanswered(views)
     front = overlaps.front if pooled or views.true_order is None else in_front(views.true_order)
     weight = overlaps.region if pooled else overlaps.product
+    require_numbers("depth_order", views.order, infinite=True)
     right = rightly_ordered(front, views.order, slot[views.scene])
     return views.by_scene((weight * right).sum(1)), views.by_scene(weight.sum(1))

@@ -51,10 +51,17 @@ def assemble(settings: RunSettings, device: torch.device, ranks: Ranks, weights:
     return Parts(model, optimiser, step, feed, noise, validation)
 
 
+def require_fit(settings: RunSettings, weights: Ocloc) -> None:
+    """Whether a run can start from these weights; where networks start is no matter then."""
+    same_sizes = weights.config == replace(settings.model, start=weights.config.start)
+    if not same_sizes or type(weights) is not METHODS[settings.method]:
+        raise UserError(
+            f"--init {settings.init}: holds a model of another preset or method; give one of the same sizes"
+        )
+
+
 def start_from(model: Ocloc, weights: Ocloc) -> None:
     """Another model's weights; NVIL's statistics start anew, since the pictures are others."""
-    if weights.config != replace(model.config, start=weights.config.start) or type(weights) is not type(model):
-        raise UserError("--init: that run holds a model of another preset or method; give one of the same sizes")
     model.load_state_dict(weights.state_dict())
     for name in ("mean", "variance", "weight"):
         getattr(model.nvil, name).zero_()

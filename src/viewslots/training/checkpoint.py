@@ -28,9 +28,7 @@ from viewslots.data.disk import (
     write_json,
 )
 from viewslots.errors import UserError
-from viewslots.training.state import TrainState, finite_json, gather_state, restore_state
-
-__all__ = ["Damaged", "TrainState", "gather_state", "load_newest", "load_step", "restore_state", "save_checkpoint"]
+from viewslots.training.state import TrainState, finite_json
 
 FORMAT_VERSION = 1
 OURS = re.compile(r"step-(\d{8,})\.(safetensors|json)(\.tmp)?")

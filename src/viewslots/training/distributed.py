@@ -49,10 +49,6 @@ class Ranks:
         dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.hosts)
         return int(shared)
 
-    def wait(self) -> None:
-        """Until every rank is here."""
-        self.most(0)
-
     def mean(self, values: Tensor) -> Tensor:
         if self.count == 1:
             return values
@@ -102,11 +98,6 @@ class Ranks:
             dist.broadcast(value, 0, group=self.hosts)
             tensors[name] = value
         return TrainState(step, tensors, facts)
-
-
-def rank_of_process() -> int:
-    """As torchrun tells it; 0 outside of it."""
-    return int(os.environ.get("RANK", "0"))
 
 
 def was_restarted() -> bool:

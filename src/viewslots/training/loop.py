@@ -74,6 +74,8 @@ class Training:
             self.saver.last = state.step
         if self.folder:
             self.folder.rewind(self.done)
+            if changed := RunSettings.from_json(self.folder.config).differences(self.settings):
+                self.folder.log({"step": self.done, "kind": "event", "resumed_with": changed})
 
     def run(self) -> Outcome:
         """All steps that are left. Raises Interrupted after a signal, when everything has been saved."""
@@ -84,9 +86,13 @@ class Training:
             self._clock = self.done, time.monotonic()
             while self.done < settings.steps:
                 self.take_step(self.done)
-                agreed = self.ranks.most(stop.number + DUE * (self.saver.age() > AUTOSAVE_SECONDS))
+                agreed = self.ranks.most(stop.number + DUE * self.save_is_due())
                 self.look_after(agreed % DUE, agreed >= DUE)
         return Outcome(self.folder.path if self.folder else Path(), self.done, self.facts["best"], self.facts["last"])
+
+    def save_is_due(self) -> bool:
+        """By the clock of rank 0: the others never save, so theirs would always say so."""
+        return self.ranks.first and self.saver.age() > AUTOSAVE_SECONDS
 
     def take_step(self, step: int) -> None:
         settings, views = self.settings, self.settings.views_at(step)
@@ -150,12 +156,13 @@ class Training:
         )
 
     def validate(self) -> None:
-        """On rank 0; the others wait."""
-        bad = 0
+        """On rank 0; the others wait. What is not finite is not scored."""
+        self.require_finite(non_finite(self.parts.model, self.parts.optimiser))
+        bad = False
         if self.parts.validation is not None:
             result = self.parts.validation(self.parts.model)
-            bad = sum(not math.isfinite(value) for value in result.terms.values())
-            if not bad:
+            bad = result is None
+            if result is not None:
                 self.record(result)
         self.require_finite(["the loss of the validation"] if self.ranks.most(bad) else [])
 

@@ -1,6 +1,7 @@
 """Beginning a run, or going on with one: from what a user gave to a folder and its settings."""
 
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,14 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
         "learning_rate": settings.optimisation.learning_rate,
         "method": settings.method,
     }
-    for name, value in begun.items():
-        if name in given and given[name] != value:
-            option = "the preset" if name == "preset" else "--" + name.replace("_", "-")
-            raise UserError(
-                f"{run} was begun with {option} {value}, not {given[name]}; leave it out, or begin a new run"
-            )
+    options = {name: "the preset" if name == "preset" else "--" + name.replace("_", "-") for name in begun}
+    changes = given.get("changes", {})
+    begun |= {name: attrgetter(name)(settings) for name in changes}
+    for name, wanted in ({name: given[name] for name in begun if name in given} | changes).items():
+        option, value = options.get(name, f"--set {name}"), begun[name]
+        if wanted != value:
+            before = f"without {option}" if value is None else f"with {option} {value}"
+            raise UserError(f"{run} was begun {before}, not {wanted}; leave it out, or begin a new run")
 
 
 def has_checkpoint(folder: RunFolder) -> bool:

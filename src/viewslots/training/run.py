@@ -25,9 +25,9 @@ from viewslots.data.disk import (
 from viewslots.errors import UserError
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.provenance import provenance
-from viewslots.training.checkpoint import SIDECAR_ROOM, TrainState, disk_errors, load_newest, save_checkpoint
+from viewslots.training.checkpoint import SIDECAR_ROOM, disk_errors, load_newest, save_checkpoint
 from viewslots.training.metrics import METRICS, TENSORBOARD, Metrics
-from viewslots.training.state import finite_json
+from viewslots.training.state import TrainState, finite_json
 
 FORMAT_VERSION = 1
 KIND = "viewslots run"

@@ -1,5 +1,6 @@
 """What decides a run, as one frozen value: its JSON in the run folder is enough to build the run again."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from viewslots.training.step import Precision
 Method = Literal["ocloc", "per-view"]
 METHODS: dict[str, type[Ocloc]] = {"ocloc": Ocloc, "per-view": PerViewOcloc}
 LIVE = "live"
+SEEDS = 2**63
+"""Generators take seeds below this, and above its negative."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,10 @@ class RunSettings:
     log_every: int
 
     def __post_init__(self) -> None:
-        counts = {"--steps": self.steps, "--batch": self.batch, "--validate-every": self.validate_every}
-        counts |= {"--checkpoint-every": self.checkpoint_every, "log_every": self.log_every, "views": self.views}
-        for name, value in counts.items():
-            if value < 1:
-                raise UserError(f"{name} is {value}, but must be at least 1")
+        require_counts({"--validate-every": self.validate_every, "--checkpoint-every": self.checkpoint_every})
+        require_counts({"log_every": self.log_every, "views": self.views})
+        if not -SEEDS < self.seed < SEEDS:
+            raise UserError(f"--seed is {self.seed}, but must have at most 63 bits")
         if self.method not in METHODS:
             raise UserError(f"unknown method {self.method!r}; known are {', '.join(METHODS)}")
 
@@ -70,7 +72,23 @@ class RunSettings:
         return self.views_at(step) < self.views
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"model": self.model.to_json()}
+        return asdict(self)
+
+    def changed(self, changes: Mapping[str, Any]) -> "RunSettings":
+        """Other values under dotted names, such as schedule.steps; all at once, since some are right only together."""
+        values = self.to_json()
+        for name, value in changes.items():
+            *path, last = name.split(".")
+            place = values
+            for part in path:
+                place = place[part]
+            place[last] = value
+        return RunSettings.from_json(values)
+
+    def differences(self, other: "RunSettings") -> dict[str, Any]:
+        """What the other one has otherwise."""
+        theirs = other.to_json()
+        return {name: theirs[name] for name, value in self.to_json().items() if theirs[name] != value}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "RunSettings":
@@ -85,6 +103,12 @@ class RunSettings:
             "pinned": tuple(values["pinned"]),
         }
         return cls(**{name: values[name] for name in known} | nested)
+
+
+def require_counts(counts: Mapping[str, int]) -> None:
+    for name, value in counts.items():
+        if value < 1:
+            raise UserError(f"{name} is {value}, but must be at least 1")
 
 
 def pinned_for(preset: str, steps: int) -> tuple[int, ...]:
@@ -109,25 +133,24 @@ def plan_run(
     fast: bool = True,
     validate_every: int | None = None,
     checkpoint_every: int | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> RunSettings:
-    """A preset for this data and length; what is None is as in the preset, or a share of the run."""
+    """A preset for this data and length; what is None is as in the preset, or a share of the run.
+
+    `changes` come last: a constant that counts steps is taken as it is given, not squeezed once more.
+    """
     chosen = model_preset(preset)
     length = chosen.schedule.steps if steps is None else steps
-    if length < 1:
-        raise UserError(f"--steps is {length}, but must be at least 1")
+    size = chosen.optimisation.batch_size if batch is None else batch
+    require_counts({"--steps": length, "--batch": size})
     squeezed = chosen.squeezed(length)
-    require_init(preset, squeezed.optimisation, init)
-    own = squeezed.optimisation
-    return RunSettings(
+    rate = squeezed.optimisation.learning_rate if learning_rate is None else learning_rate
+    settings = RunSettings(
         preset=preset,
         method=method,
         model=chosen.model,
         schedule=squeezed.schedule,
-        optimisation=replace(
-            own,
-            batch_size=own.batch_size if batch is None else batch,
-            learning_rate=own.learning_rate if learning_rate is None else learning_rate,
-        ),
+        optimisation=replace(squeezed.optimisation, batch_size=size, learning_rate=rate),
         views=min(chosen.views, stored_views),
         data=data,
         data_sha256=data_sha256,
@@ -141,12 +164,15 @@ def plan_run(
         checkpoint_every=max(1, min(length // 20, 5000)) if checkpoint_every is None else checkpoint_every,
         log_every=max(1, min(length // 20, 100)),
     )
+    settings = settings.changed(changes or {})
+    require_init(settings)
+    return settings
 
 
-def require_init(preset: str, optimisation: Optimisation, init: str | None) -> None:
-    first = optimisation.pretrained_preset
-    if first is not None and init is None:
+def require_init(settings: RunSettings) -> None:
+    first = settings.optimisation.pretrained_preset
+    if first is not None and settings.init is None:
         raise UserError(
-            f"{preset} starts from a trained {first}: first run `viewslots train {first} --data DIR --run FIRST`, "
-            "then this command with --init FIRST"
+            f"{settings.preset} starts from a trained {first}: first run "
+            f"`viewslots train {first} --data DIR --run FIRST`, then this command with --init FIRST"
         )

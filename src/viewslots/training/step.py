@@ -29,12 +29,6 @@ class StepTerms:
     terms: Float[Tensor, "terms"]
     """In the order of TERMS, unweighted."""
 
-    def read(self) -> dict[str, float]:
-        """Numbers by name; `loss` is L, the negative evidence lower bound."""
-        values = dict(zip(TERMS, self.terms.tolist(), strict=True))
-        loss = sum(values[name] for name in ("constant", "nll", "view", "attr", "rho", "prs"))
-        return {"weighted": self.weighted.item(), "loss": loss} | values
-
 
 class Step(Protocol):
     def __call__(self, batch: SceneBatch, noise: Noise, annealing: Annealing, learning_rate: float) -> StepTerms: ...
@@ -137,8 +131,10 @@ class GraphStep:
         return Recording(graph, given, terms)
 
     def state(self) -> Iterator[Tensor]:
-        """All that a step changes: parameters, buffers, and Adam's moments where there are some already."""
-        yield from self.step.model.parameters()
+        """All that a step changes: weights, buffers, and Adam's moments where there are some already.
+
+        Half-precision twins are not among them: every step begins by casting them anew.
+        """
         yield from self.step.model.buffers()
         for group in self.step.optimiser.param_groups:
             yield from group["params"]

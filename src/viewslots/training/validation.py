@@ -54,11 +54,14 @@ class Validation:
             raise UserError("the split 'valid' has no scenes; make some with make-data --valid-scenes N")
 
     @torch.no_grad()
-    def __call__(self, model: Ocloc) -> ValidationResult:
+    def __call__(self, model: Ocloc) -> ValidationResult | None:
+        """None where the loss is no longer a finite number: there is nothing to score then."""
         was_training = model.training
         model.eval()  # NVIL's statistics stay as they are
         try:
-            return ValidationResult(self.terms(model), *self.answers(model))
+            terms = self.terms(model)
+            finite = all(math.isfinite(value) for value in terms.values())
+            return ValidationResult(terms, *self.answers(model)) if finite else None
         finally:
             model.train(was_training)
 

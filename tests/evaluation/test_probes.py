@@ -6,7 +6,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
-from viewslots.evaluation.viewpoints import (
+from viewslots.evaluation.probes import (
     CAMERA_SCORES,
     SETTINGS,
     STRENGTHS,

@@ -1,0 +1,33 @@
+"""explore."""
+
+from tyro.conf import Positional
+
+from viewslots.terminal import Device, pick_device, print_json, say
+
+
+def explore(
+    run: Positional[str] = "compact", /, port: int = 7860, host: str = "127.0.0.1", device: Device = "auto"
+) -> None:
+    """A web page on this machine: look at scenes, move the camera, switch objects off, mix two scenes.
+
+    Args:
+        run: A run folder, a saved model, or the name of a shipped one.
+        port: Where the page is found; 0 takes any port that is free.
+        host: Who may see it: 127.0.0.1 is this machine alone. Anyone who reaches another address may use the page.
+        device: Where to compute; auto takes a GPU if there is one.
+    """
+    from viewslots.explorer.fresh import world_for
+    from viewslots.explorer.serve import require_gradio, serve
+    from viewslots.runs import HUB, run_preset
+    from viewslots.viewpoints.scene import load
+
+    require_gradio()
+    reader = load(run, device=pick_device(device))
+    config = {} if run.startswith(HUB) else run_preset(run)
+    world = world_for(str(config.get("world") or config.get("preset")), reader.size)
+
+    def ready(address: str) -> None:
+        print_json({"address": address})
+        say(f"Open {address} in a browser; Ctrl-C ends it.")
+
+    serve(reader, world, host, port, ready)

@@ -1,0 +1,53 @@
+"""decompose."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from viewslots.errors import UserError
+from viewslots.terminal import Device, pick_device, print_json, say
+
+Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained)")]
+
+
+def decompose(
+    run: Positional[str],
+    images: Positional[Annotated[tuple[Path, ...], arg(metavar="IMAGE...")]],
+    /,
+    out: Path,
+    slots: Slots = None,
+    seed: int = 0,
+    device: Device = "auto",
+    which: Literal["best", "last"] = "best",
+) -> None:
+    """Take your own pictures of one scene apart: objects as layers with alpha, how many, which is nearer, masks.
+
+    Pictures are turned upright, cropped to the square in the middle and made as small as the model sees.
+
+    Args:
+        run: A run folder, a saved model, or the name of a shipped one (compact).
+        images: Pictures of one scene from different places: PNG, JPEG, WebP, GIF, BMP, TIFF.
+        out: Folder for layers/, complete/, reconstruction/, observation/, sheet.png and scene.json.
+        slots: How many objects may be found at most.
+        seed: Where the search for objects starts; another one may find others.
+        device: Where to compute; auto takes a GPU if there is one.
+        which: The model of a run folder with the lowest validation loss, or the last one.
+    """
+    from viewslots.figures.decompositions import decomposition_figure
+    from viewslots.provenance import provenance
+    from viewslots.viewpoints.export import SCENE_FILE, SHEETS, export_scene, require_free
+    from viewslots.viewpoints.scene import load
+
+    if not images:
+        raise UserError("name at least one picture")
+    require_free(out)
+    scene = load(run, device=pick_device(device), which=which).decompose(images, seed=seed, slots=slots)
+    sheets = [decomposition_figure([scene], kind).image() for kind in ("perceived", "complete")]
+    about = {"pictures": [str(path) for path in images], "seed": seed, "provenance": provenance()}
+    made = export_scene(scene, out, about, sheets)
+    if made["warning"] is not None:
+        say(f"viewslots: warning: {made['warning']}")
+    summary = {name: made[name] for name in ("count", "objects", "warning", "model")}
+    print_json(summary | {"scene": str(out / SCENE_FILE), "files": [str(out / name) for name in made["files"]]})
+    say(f"Open {out / SHEETS[0]} to see all layers at a glance.")

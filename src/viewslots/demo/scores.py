@@ -1,0 +1,43 @@
+"""The eight scores of a model and of the floor on a handful of scenes."""
+
+from viewslots.data.store import Store
+from viewslots.evaluation.floor import KMeansMethod
+from viewslots.evaluation.protocol import Method, Plan, evaluate
+from viewslots.evaluation.score import METRICS
+from viewslots.evaluation.uncertainty import Values
+
+REPEATS = 5
+FLOOR = "kmeans"
+Scores = dict[str, dict[str, Values]]
+"""By method, then by convention."""
+
+MEANINGS = {
+    "ARI-A": "are pixels grouped as in truth, background included (shadows count as mistakes)?",
+    "AMI-A": "the same, measured by mutual information",
+    "ARI-O": "are pixels of objects grouped into the right objects, and the same ones in all views?",
+    "AMI-O": "the same, measured by mutual information",
+    "IoU": "do complete shapes, hidden parts included, overlap with the true ones?",
+    "F1": "the same, as the balance of precision and recall",
+    "OCA": "share of scenes whose objects are counted exactly right",
+    "OOA": "of two objects that overlap, is the nearer one known?",
+}
+"""In one line each; 1 is perfect, and chance is near 0 for the first four."""
+
+
+def scores_of(method: Method, store: Store, plan: Plan) -> dict[str, Values]:
+    """Means over the repeats, in both conventions."""
+    repeats = evaluate(method, store, plan)
+    singles = [repeats.one(index) for index in range(plan.repeats)]
+    return {
+        kind: {name: _mean([one[kind][name] for one in singles]) for name in METRICS} for kind in ("paper", "pooled")
+    }
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def all_scores(name: str, model: Method, store: Store, split: str, views: int, slots: int) -> Scores:
+    plan = Plan(split=split, views=views, slots=slots, repeats=REPEATS, extras=False)
+    return {name: scores_of(model, store, plan), FLOOR: scores_of(KMeansMethod(), store, plan)}

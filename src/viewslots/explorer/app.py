@@ -1,0 +1,233 @@
+"""The page at work: what each control does, and which parts follow. All thinking is done in `session`."""
+
+import os
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from viewslots.errors import UserError
+from viewslots.explorer import panels
+from viewslots.explorer.camera import REACH
+from viewslots.explorer.controls import FIRST_SCENE, PICTURES, laid_out
+from viewslots.explorer.opened import Opened, open_numbered, open_photos
+from viewslots.explorer.session import Session
+from viewslots.explorer.sessions import Sessions
+from viewslots.explorer.uploads import read_uploads
+from viewslots.scenes.world import World
+from viewslots.viewpoints.scene import Reader
+
+BACKGROUND = -1
+"""Among the switches."""
+MOST_QUEUED = 64
+"""Questions that wait for an answer; further ones are turned away."""
+AT_ONCE = 2
+
+Update = dict[Any, Any]
+"""Part of the page -> its new content. Parts that are not named stay as they are."""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """What the page is about."""
+
+    reader: Reader
+    world: World | None
+    uploads: Path
+    """Where the framework puts uploads until they are read."""
+
+    def opened(self, number: int, pictures: int) -> Opened:
+        return open_numbered(self.reader, self.world, number, pictures)
+
+
+class Page:
+    """One page for all tabs; every answer is given in the session of the tab that asks."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
+        self.sessions = Sessions(cache(lambda: explorer.opened(FIRST_SCENE, PICTURES)))
+        controls = laid_out(explorer.reader.view_dim)
+        self.look, self.scene, self.camera = controls.look, controls.scene, controls.camera
+        self.report, self.mix = controls.report, controls.mix
+        self.everything = controls.everything()
+        self._wire()
+
+    # What follows on the page
+
+    def after_look(self, session: Session) -> Update:
+        return {self.look.picture: panels.main_picture(session), self.report.layers: panels.layers(session)}
+
+    def coordinates(self, session: Session) -> Update:
+        values = [round(min(max(value, -REACH), REACH), 3) for value in session.coordinates()]
+        return {self.camera.pad: [*values, 0.0][:2]} | dict(zip(self.camera.sliders, values, strict=False))
+
+    def after_move(self, session: Session, *untouched: Any) -> Update:
+        """The control that moved is left alone: its user may already be further on."""
+        changed = self.after_look(session) | {self.camera.stand: None} | self.coordinates(session)
+        return {part: value for part, value in changed.items() if part not in untouched}
+
+    def facts(self, session: Session) -> Update:
+        return {self.report.facts: panels.facts_panel(session.table.facts, bool(session.table.edits))}
+
+    def after_edit(self, session: Session) -> Update:
+        table = session.table
+        objects = panels.object_choices(table.scene.present())
+        on = [*sorted(table.shown), *([BACKGROUND] if table.background else [])]
+        switches = gr.CheckboxGroup(choices=[*objects, ("background", BACKGROUND)], value=on)
+        changed = {self.look.switches: switches, self.mix.mine: chosen_first(objects)}
+        return self.after_look(session) | self.facts(session) | changed
+
+    def after_opening(self, session: Session) -> Update:
+        opened = session.table.opened
+        places = [(f"picture {m + 1}", m) for m in range(len(opened.images))]
+        return {
+            **self.after_edit(session),
+            **self.coordinates(session),
+            self.camera.stand: gr.Radio(choices=places, value=session.table.picture),
+            self.camera.start: gr.Dropdown(choices=places, value=0),
+            self.camera.end: gr.Dropdown(choices=places, value=min(1, len(places) - 1)),
+            self.camera.share: 0,
+            self.report.given: panels.given_and_rebuilt(opened),
+            self.scene.files: None,
+        }
+
+    def after_second(self, session: Session) -> Update:
+        second = session.table.second
+        theirs = chosen_first(panels.object_choices(second.scene.present() if second else []))
+        return {self.mix.second: panels.second_scene(second), self.mix.theirs: theirs}
+
+    # What controls do
+
+    def load(self, session: Session) -> Update:
+        return self.after_opening(session) | self.after_second(session)
+
+    def open_scene(self, session: Session, number: float, pictures: float) -> Update:
+        session.open(self.explorer.opened(whole(number), whole(pictures)))
+        return self.after_opening(session)
+
+    def open_surprise(self, session: Session, pictures: float) -> Update:
+        number = secrets.randbelow(100_000)
+        return self.open_scene(session, number, pictures) | {self.scene.number: number}
+
+    def open_files(self, session: Session, files: list[str] | None) -> Update:
+        images = read_uploads(files, self.explorer.uploads, self.explorer.reader.size)
+        session.open(open_photos(self.explorer.reader, images))
+        return self.after_opening(session)
+
+    def open_second(self, session: Session, number: float) -> Update:
+        session.open_second(self.explorer.opened(whole(number), PICTURES))
+        return self.after_second(session)
+
+    def go_to_picture(self, session: Session, picture: int) -> Update:
+        session.go_to_picture(picture)
+        return self.after_move(session, self.camera.stand) | self.facts(session)
+
+    def go_to(self, session: Session, place: Any) -> Update:
+        if not isinstance(place, list) or len(place) != 2:
+            raise UserError("the pad holds two numbers")
+        session.go_to(*place)
+        return self.after_move(session, self.camera.pad)
+
+    def go_along(self, session: Session, axis: int, value: float) -> Update:
+        session.go_along(axis, value)
+        return self.after_move(session, *self.camera.sliders)
+
+    def go_between(self, session: Session, start: int, end: int, share: float) -> Update:
+        session.go_between(start, end, share)
+        return self.after_move(session)
+
+    def switch(self, session: Session, chosen: list[int]) -> Update:
+        session.show([k for k in chosen if k != BACKGROUND], BACKGROUND in chosen)
+        return self.after_look(session)
+
+    def look_as(self, session: Session, mode: str) -> Update:
+        session.look(mode)
+        return self.after_look(session)
+
+    def edit(self, session: Session, operation: Callable[..., None], *chosen: int | None) -> Update:
+        if None in chosen:
+            raise UserError("open a second scene first, and choose an object of each")
+        operation(session, *chosen)
+        return self.after_edit(session)
+
+    # Which control does what
+
+    def _wire(self) -> None:
+        scene, camera, mix, look = self.scene, self.camera, self.mix, self.look
+        self._opens([scene.open.click, scene.number.submit], self.open_scene, [scene.number, scene.pictures])
+        self._opens([scene.surprise.click], self.open_surprise, [scene.pictures])
+        self._opens([scene.files.upload], self.open_files, [scene.files])
+        self._opens([mix.open_other.click, mix.other_number.submit], self.open_second, [mix.other_number])
+        self._follows(look.mode, self.look_as)
+        self._follows(look.switches, self.switch)
+        self._follows(camera.stand, self.go_to_picture)
+        self._follows(camera.pad, self.go_to)
+        for axis, slider in enumerate(camera.sliders):
+            self._follows(slider, bound(self.go_along, axis))
+        for part in (camera.start, camera.end, camera.share):
+            self._follows(part, self.go_between, [camera.start, camera.end, camera.share])
+        self._edits(mix.exchange, Session.exchange_objects, [mix.mine, mix.theirs])
+        self._edits(mix.add, Session.take_object, [mix.theirs])
+        self._edits(mix.ground, Session.take_background, [])
+        self._edits(mix.undo, Session.undo, [])
+
+    def _opens(self, triggers: list[Any], answer: Callable[..., Update], inputs: list[Any]) -> None:
+        """Takes seconds: one at a time, of all users, and further clicks meanwhile do nothing."""
+        shown: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": [self.look.picture]}
+        self._on(triggers, answer, inputs, concurrency_limit=1, concurrency_id="opening", **shown)
+
+    def _follows(self, part: Any, answer: Callable[..., Update], inputs: list[Any] | None = None) -> None:
+        """Of many fast moves, only the last one waiting is answered."""
+        self._on([part.input], answer, inputs or [part], trigger_mode="always_last", show_progress="hidden")
+
+    def _edits(self, button: gr.Button, operation: Callable[..., None], inputs: list[Any]) -> None:
+        self._on([button.click], bound(self.edit, operation), inputs, show_progress="hidden")
+
+    def _on(self, triggers: list[Any], answer: Callable[..., Update], inputs: list[Any], **how: Any) -> None:
+        gr.on(triggers, self.answering(answer), inputs, self.everything, api_visibility="private", **how)
+
+    def answering(self, answer: Callable[..., Update]) -> Callable[..., Update]:
+        """What a user did wrong becomes a note on the page."""
+
+        def answered(request: gr.Request, *values: Any) -> Update:
+            try:
+                with self.sessions.session(str(request.session_hash)) as session:
+                    return answer(session, *values)
+            except UserError as error:
+                gr.Warning(escape(str(error)), title="That did not work")
+                return {self.scene.files: None}
+
+        return answered
+
+    def closed(self, request: gr.Request) -> None:
+        self.sessions.drop(str(request.session_hash))
+
+
+def bound(answer: Callable[..., Update], *first: Any) -> Callable[..., Update]:
+    return lambda session, *values: answer(session, *first, *values)
+
+
+def chosen_first(choices: list[tuple[str, int]]) -> gr.Dropdown:
+    return gr.Dropdown(choices=choices, value=choices[0][1] if choices else None)
+
+
+def whole(number: float | None) -> int:
+    if number is None or number != int(number):
+        raise UserError("type a whole number")
+    return int(number)
+
+
+def build(explorer: Explorer) -> gr.Blocks:
+    with gr.Blocks(title="viewslots explorer", analytics_enabled=False, delete_cache=(60, 600)) as blocks:
+        page = Page(explorer)
+        blocks.load(page.answering(page.load), None, page.everything, show_progress="hidden", api_visibility="private")
+        blocks.unload(page.closed)
+    return blocks.queue(max_size=MOST_QUEUED, default_concurrency_limit=AT_ONCE, api_open=False)

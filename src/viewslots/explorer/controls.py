@@ -1,0 +1,183 @@
+"""The parts of the page and where they stand. `app` alone imports this: it needs gradio."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from itertools import chain, repeat
+from typing import Any
+
+import gradio as gr
+
+from viewslots.explorer import panels
+from viewslots.explorer.camera import REACH
+from viewslots.explorer.fresh import MOST_NUMBER, MOST_PICTURES
+from viewslots.explorer.pad import PAD_CSS, PAD_HTML, PAD_JS
+from viewslots.explorer.paint import MODES
+from viewslots.explorer.uploads import MOST_FILES
+from viewslots.explorer.words import CAMERA, INTRODUCTION, PAD_WAYS
+
+FIRST_SCENE, SECOND_SCENE, PICTURES = 22, 38, 4
+MOST_SLIDERS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class PictureParts:
+    """The large picture and how to look at it."""
+
+    picture: gr.HTML
+    mode: gr.Radio
+    switches: gr.CheckboxGroup
+
+
+@dataclass(frozen=True, eq=False)
+class SceneParts:
+    number: gr.Number
+    pictures: gr.Slider
+    open: gr.Button
+    surprise: gr.Button
+    files: gr.File
+
+
+@dataclass(frozen=True, eq=False)
+class CameraParts:
+    stand: gr.Radio
+    pad: gr.HTML
+    sliders: tuple[gr.Slider, ...]
+    start: gr.Dropdown
+    end: gr.Dropdown
+    share: gr.Slider
+
+
+@dataclass(frozen=True, eq=False)
+class ReportParts:
+    given: gr.HTML
+    layers: gr.HTML
+    facts: gr.HTML
+
+
+@dataclass(frozen=True, eq=False)
+class MixParts:
+    """Two scenes: what to take from the second one."""
+
+    other_number: gr.Number
+    open_other: gr.Button
+    mine: gr.Dropdown
+    theirs: gr.Dropdown
+    exchange: gr.Button
+    add: gr.Button
+    ground: gr.Button
+    undo: gr.Button
+    second: gr.HTML
+
+
+@dataclass(frozen=True, eq=False)
+class Controls:
+    look: PictureParts
+    scene: SceneParts
+    camera: CameraParts
+    report: ReportParts
+    mix: MixParts
+
+    def everything(self) -> list[Any]:
+        """All parts that an answer may change."""
+        return [part for group in fields(self) for part in parts_of(getattr(self, group.name))]
+
+
+def parts_of(group: Any) -> Iterator[Any]:
+    for field in fields(group):
+        value = getattr(group, field.name)
+        yield from value if isinstance(value, tuple) else (value,)
+
+
+def laid_out(directions: int) -> Controls:
+    """Wide: pictures on the left, controls and figures on the right. Narrow: the large picture stays in sight."""
+    gr.Markdown(INTRODUCTION)
+    with gr.Row(elem_classes="vs-columns"):
+        with gr.Column(scale=5, min_width=320):
+            look = picture_parts()
+            given, layers = gr.HTML(elem_id="given", js_on_load=None), gr.HTML(elem_id="layers", js_on_load=None)
+        with gr.Column(scale=4, min_width=320):
+            scene = scene_parts()
+            camera = camera_parts(directions)
+            facts = gr.HTML(elem_id="facts", js_on_load=None)
+    mix = mix_parts()
+    return Controls(look, scene, camera, ReportParts(given, layers, facts), mix)
+
+
+def picture_parts() -> PictureParts:
+    return PictureParts(
+        picture=gr.HTML(elem_id="picture", js_on_load=None, min_height=320),
+        mode=gr.Radio(list(MODES), value=MODES[0], label="Look at it as", elem_id="mode"),
+        switches=gr.CheckboxGroup([], label="Switch on and off", elem_id="switches"),
+    )
+
+
+def scene_number(value: int, label: str, name: str) -> gr.Number:
+    return gr.Number(value, label=label, precision=0, minimum=0, maximum=MOST_NUMBER, elem_id=name, min_width=120)
+
+
+def inset(text: str) -> None:
+    """A few words among the controls of a group."""
+    gr.HTML(text, js_on_load=None, elem_classes="vs-inset")
+
+
+def slider(least: float, most: float, value: float, step: float, label: str, name: str) -> gr.Slider:
+    """Without the framework's reset button, which would move the slider but not the picture."""
+    return gr.Slider(least, most, value, step=step, label=label, elem_id=name, min_width=120, buttons=[])
+
+
+def scene_parts() -> SceneParts:
+    with gr.Group():
+        inset("<h3>Choose a scene</h3>")
+        with gr.Row():
+            number = scene_number(FIRST_SCENE, "Scene number", "number")
+            pictures = slider(1, MOST_PICTURES, PICTURES, 1, "Pictures it is shown", "pictures")
+        with gr.Row():
+            open_it = gr.Button("Show this scene", variant="primary", elem_id="open", min_width=120)
+            surprise = gr.Button("Surprise me", elem_id="surprise", min_width=120)
+        with gr.Accordion("Or use your own pictures", open=False, elem_id="own"):
+            gr.Markdown(
+                f"One to {MOST_FILES} pictures of one scene from different sides. They are cut to the square in their "
+                "middle, read, and thrown away: nothing is kept on disk or sent elsewhere."
+            )
+            files = gr.File(file_count="multiple", label="Your pictures", height=120, elem_id="files")
+    return SceneParts(number, pictures, open_it, surprise, files)
+
+
+def camera_parts(directions: int) -> CameraParts:
+    with gr.Group():
+        inset("<h3>Move the camera</h3>")
+        stand = gr.Radio([], label="Stand where a picture was taken", elem_id="stand")
+        pad = gr.HTML(
+            [0.0, 0.0], html_template=PAD_HTML, css_template=PAD_CSS, js_on_load=PAD_JS, elem_id="pad", padding=True
+        )
+        inset(f'<p class="vs-note">{CAMERA}</p>')
+        sliders = [
+            slider(-REACH, REACH, 0, 0.05, f"Direction {axis + 1}: {way}", f"direction-{axis + 1}")
+            for axis, way in zip(range(min(directions, MOST_SLIDERS)), chain(PAD_WAYS, repeat("finer")), strict=False)
+        ]
+        with gr.Accordion("Walk from one picture to another", open=False, elem_id="walk"):
+            with gr.Row():
+                start = gr.Dropdown([], label="From", elem_id="from", min_width=120)
+                end = gr.Dropdown([], label="To", elem_id="to", min_width=120)
+            share = slider(0, 1, 0, 0.02, "Way gone", "share")
+    return CameraParts(stand, pad, tuple(sliders), start, end, share)
+
+
+def mix_parts() -> MixParts:
+    with gr.Accordion("Mix two scenes: exchange objects and backgrounds", open=False, elem_id="mix"), gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            with gr.Row():
+                number = scene_number(SECOND_SCENE, "Second scene", "other")
+                open_other = gr.Button("Open it", elem_id="open-other", min_width=120)
+            with gr.Row():
+                mine = gr.Dropdown([], label="Object of this scene", elem_id="mine", min_width=120)
+                theirs = gr.Dropdown([], label="Object of the second", elem_id="theirs", min_width=120)
+            with gr.Row():
+                exchange = gr.Button("Exchange the two", elem_id="exchange", min_width=140)
+                add = gr.Button("Add theirs", elem_id="add", min_width=140)
+            with gr.Row():
+                ground = gr.Button("Take its background", elem_id="ground", min_width=140)
+                undo = gr.Button("Undo", elem_id="undo", min_width=140)
+        with gr.Column(scale=5, min_width=300):
+            second = gr.HTML(panels.second_scene(None), elem_id="second", js_on_load=None)
+    return MixParts(number, open_other, mine, theirs, exchange, add, ground, undo, second)

@@ -1,0 +1,179 @@
+"""What stands before the web server: who may ask, for what, how much, and what an answer allows the browser.
+
+The page needs a dozen addresses. All others that the web framework offers, such as reading files, fetching from other
+sites and calling functions without the page, are closed here, and stay closed whatever a later version adds.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+UPLOAD, JOIN = "/gradio_api/upload", "/gradio_api/queue/join"
+OPEN_TO_READ = re.compile(
+    r"/|/config/?|/theme\.css|/gradio_api/theme\.css|/favicon\.ico|/robots\.txt"
+    r"|/(assets|static|svelte)/[\w./@-]+"
+    r"|/gradio_api/(queue/data|startup-events|app_id|upload_progress|heartbeat/\w+)"
+)
+OPEN_TO_WRITE = frozenset([UPLOAD, JOIN, "/gradio_api/cancel", "/gradio_api/reset", "/gradio_api/reset/"])
+MOST_QUESTION = 64 * 1024
+"""Bytes of a request that is no upload: settings of the page, never pictures."""
+LOOPBACK = frozenset(["127.0.0.1", "localhost", "::1", "[::1]"])
+HEADERS = {
+    "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "connect-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'self'; object-src 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+"""Scripts as the framework needs them; nothing from other sites, and no other site may frame the page."""
+
+
+class Refusal(Exception):
+    """An answer instead of the page's."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status, self.text = status, text
+
+
+@dataclass(frozen=True)
+class Gate:
+    """An ASGI application around another one."""
+
+    app: App
+    host: str
+    """The address that the server is bound to."""
+    folder: Path
+    """Where uploads wait until they are read."""
+    most_upload: int
+    """Bytes of one upload, all its files together."""
+    most_waiting: int
+    """Bytes of all files in the folder."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            return None
+        try:
+            receive = await self.checked(scope, receive)
+        except Refusal as refusal:
+            return await refuse(send, refusal)
+        await self.app(scope, receive, with_headers(send))
+
+    async def checked(self, scope: Scope, receive: Receive) -> Receive:
+        """Passes the request on, or raises."""
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        self.check_host(headers.get("host", ""))
+        check_address(scope["method"], scope["path"])
+        if scope["method"] != "POST":
+            return receive
+        length = body_length(headers, self.most_upload if scope["path"] == UPLOAD else MOST_QUESTION)
+        if scope["path"] == UPLOAD and waiting_bytes(self.folder) + length > self.most_waiting:
+            raise Refusal(503, "too many uploads are waiting; try again in a minute")
+        if scope["path"] != JOIN:
+            return receive
+        body = await whole_body(receive, length)
+        check_question(body)
+        return replayed(body, receive)
+
+    def check_host(self, host: str) -> None:
+        """Another site whose name is made to point at this machine must not read the page (DNS rebinding)."""
+        name = host.rsplit(":", 1)[0] if re.search(r":\d+$", host) else host
+        if self.host in LOOPBACK and name not in LOOPBACK:
+            raise Refusal(421, "this page answers to 127.0.0.1 and localhost alone")
+
+
+def check_address(method: str, path: str) -> None:
+    reads = method in ("GET", "HEAD") and OPEN_TO_READ.fullmatch(path) and ".." not in path
+    if not reads and not (method == "POST" and path in OPEN_TO_WRITE):
+        raise Refusal(404, "not here")
+
+
+def body_length(headers: dict[str, str], most: int) -> int:
+    """The declared length, which the server holds a client to."""
+    declared = headers.get("content-length", "")
+    if "transfer-encoding" in headers or not re.fullmatch(r"\d{1,15}", declared):
+        raise Refusal(411, "say how long the request is")
+    if int(declared) > most:
+        raise Refusal(413, f"larger than {most // 1024} KiB")
+    return int(declared)
+
+
+def waiting_bytes(folder: Path) -> int:
+    """Files may vanish while they are counted: they are read and removed all the time."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.lstat().st_size
+        except OSError:
+            continue
+    return total
+
+
+async def whole_body(receive: Receive, length: int) -> bytes:
+    parts, more = [], True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Refusal(400, "cut off")
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+        if sum(map(len, parts)) > length:
+            raise Refusal(413, "longer than it said")
+    return b"".join(parts)
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """`receive` for the application behind: the body once more, then whatever comes after it."""
+    waiting = [body]
+
+    async def again() -> Message:
+        return {"type": "http.request", "body": waiting.pop(), "more_body": False} if waiting else await receive()
+
+    return again
+
+
+def check_question(body: bytes) -> None:
+    """The framework fetches what a file's `path` names where that is a web address: nobody shall send us there."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, "no JSON") from error
+    todo = [content]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            path = item.get("path")
+            if path is not None and not (isinstance(path, str) and "://" not in path and "\0" not in path):
+                raise Refusal(400, "a file is named by the place it was uploaded to")
+            todo.extend(item.values())
+        elif isinstance(item, list):
+            todo.extend(item)
+
+
+def with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            message = {**message, "headers": [*message.get("headers", []), *ours]}
+        await send(message)
+
+    return sent
+
+
+async def refuse(send: Send, refusal: Refusal) -> None:
+    text = refusal.text.encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
+    headers += [(b"connection", b"close")]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})

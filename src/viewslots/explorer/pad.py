@@ -1,0 +1,58 @@
+"""The two-dimensional pad: a small element of the page that holds two numbers, moved by pointer or arrow keys."""
+
+from viewslots.explorer.camera import REACH
+
+PAD_HTML = """<div class="vs-pad" tabindex="0" role="group" aria-roledescription="two-dimensional slider"
+ aria-label="Camera: arrow keys move it"><div class="vs-dot"></div></div>"""
+
+PAD_CSS = """.vs-pad { position: relative; width: 100%; max-width: 230px; aspect-ratio: 1; margin: 0 auto;
+ cursor: crosshair; border: 1px solid var(--border-color-primary); border-radius: 8px; touch-action: none;
+ background: linear-gradient(var(--border-color-primary), var(--border-color-primary)) center / 1px 100% no-repeat,
+ linear-gradient(var(--border-color-primary), var(--border-color-primary)) center / 100% 1px no-repeat,
+ var(--background-fill-secondary); }
+.vs-pad:focus-visible { outline: 3px solid var(--color-accent); outline-offset: 2px; }
+.vs-dot { position: absolute; width: 20px; height: 20px; border-radius: 50%; transform: translate(-50%, -50%);
+ background: var(--color-accent); border: 2px solid white; box-shadow: 0 1px 4px #0008; pointer-events: none; }"""
+
+PAD_JS = """
+const reach = REACH;
+const place = () => {
+  const dot = element.querySelector('.vs-dot'), pad = element.querySelector('.vs-pad');
+  if (!dot || !pad) return;
+  const [x, y] = props.value || [0, 0], inside = v => Math.max(0, Math.min(100, 50 + v / reach * 50));
+  dot.style.left = inside(x) + '%';
+  dot.style.top = (100 - inside(y)) + '%';
+  pad.dataset.x = x; pad.dataset.y = y;
+};
+const send = (x, y) => {
+  const cut = v => Math.max(-reach, Math.min(reach, Math.round(v * 100) / 100));
+  props.value = [cut(x), cut(y)];
+  place();
+  trigger('input');
+};
+const follow = event => {
+  const box = element.querySelector('.vs-pad').getBoundingClientRect();
+  const x = (event.clientX - box.left) / box.width, y = (event.clientY - box.top) / box.height;
+  send((2 * x - 1) * reach, (1 - 2 * y) * reach);
+};
+let held = false;
+element.addEventListener('pointerdown', event => {
+  if (!event.target.closest('.vs-pad')) return;
+  held = true;
+  try { element.setPointerCapture(event.pointerId); } catch { }
+  follow(event);
+});
+element.addEventListener('pointermove', event => { if (held) follow(event); });
+for (const end of ['pointerup', 'pointercancel']) element.addEventListener(end, () => { held = false; });
+element.addEventListener('keydown', event => {
+  const step = event.shiftKey ? 0.5 : 0.15;
+  const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+  if (!way) return;
+  event.preventDefault();
+  const [x, y] = props.value || [0, 0];
+  send(x + way[0] * step, y + way[1] * step);
+});
+watch('value', place);
+place();
+""".replace("REACH", str(REACH))
+"""Listeners sit on the element around, which stays when the framework paints the inner part anew."""

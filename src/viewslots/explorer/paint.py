@@ -1,0 +1,117 @@
+"""What one viewpoint shows, as pictures for people: bytes, large enough to look at."""
+
+from collections.abc import Collection
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from viewslots.figures.sheets import object_colors
+from viewslots.viewpoints.scene import View
+
+SIDE = 320
+"""Pixels of a side of the large picture."""
+MODES = ("Picture", "X-ray", "Objects in colour", "Near and far")
+NEUTRAL = 0.5
+"""Grey of what is switched off."""
+Rgb = UInt8[np.ndarray, "H W 3"]
+Rgba = UInt8[np.ndarray, "H W 4"]
+Layer = Float[np.ndarray, "H W"]
+
+
+def painted(view: View, mode: str, background: bool) -> Rgb:
+    """The large picture in one of MODES, without the background layer if that is switched off."""
+    scene = enlarged(plain(view, background))
+    if mode == "X-ray":
+        return as_bytes(x_ray(scene, view))
+    if mode == "Objects in colour":
+        return as_bytes(tinted(scene, enlarged(view.masks[1:]), palette(view)))
+    if mode == "Near and far":
+        return as_bytes(depth_shaded(view))
+    return as_bytes(scene)
+
+
+def plain(view: View, background: bool) -> Float[Tensor, "3 H W"]:
+    """The picture; without the background, grey stands where it was seen."""
+    return view.image if background else view.image + view.masks[0] * (NEUTRAL - view.background)
+
+
+def palette(view: View) -> NDArray[np.float64]:
+    """[K, 3] in [0, 1]: one colour an object, the same in every panel."""
+    return object_colors(len(view.complete)) / 255
+
+
+def enlarged(values: Float[Tensor, "C H W"], side: int = SIDE) -> NDArray[np.float32]:
+    """Smoothly to `side` pixels, in [0, 1]; the C axis last."""
+    if not len(values):
+        return np.zeros((side, side, 0), np.float32)
+    larger = functional.interpolate(values[None], size=(side, side), mode="bicubic", align_corners=False)
+    return larger[0].clamp(0, 1).permute(1, 2, 0).cpu().numpy()
+
+
+def x_ray(scene: NDArray[np.float32], view: View) -> NDArray[np.float64]:
+    """Outlines of the complete shapes over the greyed picture, far ones first; what is hidden is filled."""
+    result = 0.75 * greyed(scene)
+    complete, seen, colors = enlarged(view.complete), enlarged(view.masks[1:]), palette(view)
+    for k in reversed(view.nearest_first()):
+        inside = complete[..., k] >= 0.5
+        hidden = inside & (seen[..., k] < 0.5)
+        result[hidden] = 0.55 * result[hidden] + 0.45 * colors[k]
+        result[rim(inside)] = colors[k]
+    return result
+
+
+def rim(inside: NDArray[np.bool_], width: int = 3) -> NDArray[np.bool_]:
+    """The border of a region, `width` pixels deep, within it."""
+    core = np.pad(inside, 1)
+    for _ in range(width):
+        core[1:-1, 1:-1] &= core[:-2, 1:-1] & core[2:, 1:-1] & core[1:-1, :-2] & core[1:-1, 2:]
+    return inside & ~core[1:-1, 1:-1]
+
+
+def tinted(
+    scene: NDArray[np.float32], seen: NDArray[np.float32], colors: NDArray[np.float64], strength: float = 0.7
+) -> NDArray[np.float64]:
+    """Every object in its colour where it is seen, over the greyed picture."""
+    share = strength * seen
+    return greyed(scene) * (1 - share.sum(-1, keepdims=True)).clip(0) + share @ colors
+
+
+def depth_shaded(view: View) -> NDArray[np.float64]:
+    """Objects from light (nearest) to dark on a blue ground."""
+    order = view.nearest_first()
+    shades = np.zeros(len(view.complete))
+    for place, k in enumerate(order):
+        shades[k] = 1 - 0.75 * place / max(len(order) - 1, 1)
+    seen = enlarged(view.masks[1:])
+    ground = (1 - seen.sum(-1, keepdims=True)).clip(0, 1) * np.array([0.10, 0.16, 0.30])
+    return ground + (seen @ shades)[..., None] * np.array([1.0, 0.93, 0.75])
+
+
+def greyed(scene: NDArray[np.float32]) -> NDArray[np.float64]:
+    return np.repeat((scene @ np.array([0.2126, 0.7152, 0.0722]))[..., None], 3, axis=-1)
+
+
+def as_bytes(values: NDArray[np.floating]) -> UInt8[np.ndarray, "H W C"]:
+    return (values.clip(0, 1) * 255).round().astype(np.uint8)
+
+
+def small(image: Float[Tensor, "3 H W"]) -> Rgb:
+    """A picture at the model's own size."""
+    return as_bytes(image.permute(1, 2, 0).cpu().numpy())
+
+
+def cut_out(colors: Float[Tensor, "3 H W"], shape: Float[Tensor, "H W"]) -> Rgba:
+    """A layer with its shape as transparency."""
+    return as_bytes(torch.cat([colors, shape[None]]).permute(1, 2, 0).cpu().numpy())
+
+
+def layer_pictures(view: View, shown: Collection[int]) -> dict[int, tuple[Rgba, Rgba]]:
+    """Of every shown object: what is seen of it, and the whole of it."""
+    return {
+        k: (cut_out(view.appearance[k], view.masks[k + 1]), cut_out(view.appearance[k], view.complete[k]))
+        for k in sorted(shown)
+    }

@@ -1,0 +1,114 @@
+"""From a page to a server: local unless told otherwise, nothing shared, nothing left behind."""
+
+import os
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from viewslots.errors import UserError
+from viewslots.explorer.gate import LOOPBACK, Gate
+from viewslots.explorer.look import CSS, FONTS, MONO_FONTS
+from viewslots.explorer.uploads import MOST_UPLOAD, MOST_WAITING
+from viewslots.scenes.world import World
+from viewslots.viewpoints.photos import MOST_BYTES
+from viewslots.viewpoints.scene import Reader
+
+INSTALL = "the explorer needs gradio: pip install 'viewslots[ui]'"
+THREADS = 8
+STATES = 256
+"""Tabs of which the framework remembers the controls."""
+
+
+def serve(reader: Reader, world: World | None, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve the page until the process is told to stop. `ready` is called with its address."""
+    require_gradio()
+    port = free_port(host, port)
+    with tempfile.TemporaryDirectory(prefix="viewslots-explore-") as name, stop_signals() as stopped:
+        folder = Path(name)
+        blocks = launched(reader, world, host, port, folder)
+        try:
+            ready(f"http://{'127.0.0.1' if host in LOOPBACK else host}:{port}")
+            stopped.wait()
+        finally:
+            blocks.close(verbose=False)
+
+
+def launched(reader: Reader, world: World | None, host: str, port: int, folder: Path) -> Any:
+    """The page, running in threads of its own."""
+    os.environ["GRADIO_TEMP_DIR"] = str(folder)  # before the page is built: each part of it remembers this
+    import gradio as gr
+    from starlette.middleware import Middleware
+
+    from viewslots.explorer.app import Explorer, build
+
+    blocks = build(Explorer(reader, world, folder))
+    limits: dict[str, Any] = {"host": host, "folder": folder, "most_upload": MOST_UPLOAD, "most_waiting": MOST_WAITING}
+    blocks.launch(
+        server_name=host,
+        server_port=port,
+        share=False,
+        inbrowser=False,
+        prevent_thread_lock=True,
+        quiet=True,
+        show_error=False,
+        max_threads=THREADS,
+        max_file_size=MOST_BYTES,
+        state_session_capacity=STATES,
+        allowed_paths=[],
+        app_kwargs={"middleware": [Middleware(Gate, **limits)], "docs_url": None, "redoc_url": None},
+        ssr_mode=False,
+        pwa=False,
+        mcp_server=False,
+        enable_monitoring=False,
+        run_history=False,
+        footer_links=[],
+        theme=gr.themes.Default(font=FONTS, font_mono=MONO_FONTS),
+        css=CSS,
+    )
+    return blocks
+
+
+def require_gradio() -> None:
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    try:
+        import gradio  # noqa: F401
+    except ImportError as error:
+        raise UserError(INSTALL) from error
+
+
+def free_port(host: str, port: int) -> int:
+    """The port itself if nobody has it, or for 0 one that is free."""
+    if not 0 <= port < 2**16:
+        raise UserError(f"--port: {port} is none; choose one from 1024 to 65535, or 0 for any that is free")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(found[0], socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(found[4])
+            return int(trial.getsockname()[1])
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"cannot serve at {host}, port {port} ({reason}); choose another --port or --host") from error
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM end the wait, so that the temporary folder goes away in every ordinary end."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            with suppress(ValueError, TypeError):
+                signal.signal(number, handler)

@@ -1,0 +1,202 @@
+"""What one browser tab looks at: a scene, a second one to take from, edits, a viewpoint, what is switched on.
+
+No web code: every method answers with values and arrays. Wrong input raises UserError and leaves everything as it was.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from viewslots.errors import UserError
+from viewslots.explorer.camera import Compass, between, compass_of
+from viewslots.explorer.facts import Facts, facts_of
+from viewslots.explorer.opened import Opened
+from viewslots.explorer.paint import MODES, Rgb, painted
+from viewslots.viewpoints.edits import exchange_backgrounds, keep, take
+from viewslots.viewpoints.scene import InferredScene, View
+
+MOST_UNDO = 20
+MOST_EXTRA = 8
+"""Objects that may be added to a scene: every one makes pictures slower."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Everything on show. Frozen: an operation answers with a new one."""
+
+    opened: Opened
+    scene: InferredScene
+    """`opened.scene`, edited."""
+    view: Float[Tensor, "D"]
+    picture: int
+    """Whose viewpoint was chosen last."""
+    shown: frozenset[int]
+    background: bool = True
+    mode: str = MODES[0]
+    second: Opened | None = None
+    edits: tuple[str, ...] = ()
+
+    @cached_property
+    def compass(self) -> Compass:
+        return compass_of(self.opened.scene)
+
+    @cached_property
+    def rendered(self) -> View:
+        return self.scene.render(self.view, shown=sorted(self.shown))
+
+    @cached_property
+    def facts(self) -> Facts:
+        return facts_of(self.opened, self.picture)
+
+
+class Session:
+    """The table of one browser tab, and the tables before its last edits."""
+
+    def __init__(self, opened: Opened) -> None:
+        self.table = laid(opened)
+        self.earlier: list[Table] = []
+
+    def open(self, opened: Opened) -> None:
+        """Look at another scene; the second one stays at hand."""
+        before = self.table
+        self.table, self.earlier = replace(laid(opened), second=before.second, mode=before.mode), []
+
+    def open_second(self, opened: Opened) -> None:
+        self.table = replace(self.table, second=opened)
+
+    # The camera
+
+    def go_to_picture(self, picture: int) -> None:
+        """To the viewpoint that the model inferred for one of the pictures."""
+        views = self.table.opened.scene.views
+        self.table = replace(self.table, view=views[self._picture(picture)], picture=picture)
+
+    def go_between(self, start: int, end: int, share: float) -> None:
+        views = self.table.opened.scene.views
+        view = between(views[self._picture(start)], views[self._picture(end)], finite(share))
+        self.table = replace(self.table, view=view)
+
+    def go_along(self, axis: int, value: float) -> None:
+        """Set one coordinate of the viewpoint, in standard deviations."""
+        if not 0 <= axis < len(self.table.view):
+            raise UserError(f"there is no direction {axis + 1}; this model knows {len(self.table.view)}")
+        self.table = replace(self.table, view=self.table.compass.moved(self.table.view, axis, finite(value)))
+
+    def go_to(self, x: float, y: float) -> None:
+        """Set the two coordinates of the pad, or the only one there is."""
+        table, view = self.table, self.table.view
+        for axis, value in enumerate([finite(x), finite(y)][: len(view)]):
+            view = table.compass.moved(view, axis, value)
+        self.table = replace(table, view=view)
+
+    def coordinates(self) -> list[float]:
+        return self.table.compass.coordinates(self.table.view)
+
+    def _picture(self, picture: int) -> int:
+        count = len(self.table.opened.images)
+        if not 0 <= picture < count:
+            raise UserError(f"there is no picture {picture + 1}; this scene has {count}")
+        return picture
+
+    # What is shown
+
+    def show(self, objects: Collection[int], background: bool) -> None:
+        """Switch layers on and off. Objects that the scene does not have are left out."""
+        known = frozenset(objects) & frozenset(self.table.scene.present())
+        self.table = replace(self.table, shown=known, background=background)
+
+    def look(self, mode: str) -> None:
+        if mode not in MODES:
+            raise UserError(f"no way to look at it is called {mode!r:.40}; choose one of {', '.join(MODES)}")
+        self.table = replace(self.table, mode=mode)
+
+    # Edits
+
+    def take_object(self, k: int) -> None:
+        """Add object k of the second scene."""
+        table, second = self.table, self._second()
+        extra = len(table.scene.objects) - len(table.opened.scene.objects)
+        if extra >= MOST_EXTRA:
+            raise UserError(f"{MOST_EXTRA} objects have been added, which is all there is room for; undo some")
+        if k not in second.scene.present():
+            raise UserError(f"the second scene has no object {k + 1}")
+        scene = take(table.scene, second.scene, k)
+        self._edit(f"object {k + 1} of {second.title}", scene, table.shown | {len(scene.objects) - 1})
+
+    def give_object(self, k: int) -> None:
+        """Remove object k of the first scene; with `take_object`, an exchange."""
+        table = self.table
+        if k not in table.scene.present():
+            raise UserError(f"the first scene has no object {k + 1}")
+        rest = [index for index in table.scene.present() if index != k]
+        self._edit(f"without object {k + 1}", keep(table.scene, rest), table.shown - {k})
+
+    def exchange_objects(self, mine: int, theirs: int) -> None:
+        """Object `theirs` of the second scene comes in the place of `mine`: one edit, undone at once."""
+        before = self.table, list(self.earlier)
+        try:
+            self.give_object(mine)
+            self.take_object(theirs)
+        except UserError:
+            self.table, self.earlier = before
+            raise
+        del self.earlier[-1]
+
+    def take_background(self) -> None:
+        table, second = self.table, self._second()
+        scene = exchange_backgrounds(table.scene, second.scene)[0]
+        self._edit(f"background of {second.title}", scene, table.shown)
+
+    def undo(self) -> None:
+        """Take back the last edit; the camera and the switches stay."""
+        if not self.earlier:
+            raise UserError("nothing has been changed yet")
+        last, now = self.earlier.pop(), self.table
+        kept = now.shown & frozenset(last.scene.present()) | (last.shown - frozenset(now.scene.present()))
+        self.table = replace(now, scene=last.scene, edits=last.edits, shown=kept)
+
+    def _second(self) -> Opened:
+        if self.table.second is None:
+            raise UserError("open a second scene first")
+        return self.table.second
+
+    def _edit(self, what: str, scene: InferredScene, shown: frozenset[int]) -> None:
+        self.earlier = [*self.earlier, self.table][-MOST_UNDO:]
+        self.table = replace(self.table, scene=scene, shown=shown, edits=(*self.table.edits, what))
+
+    # Answers
+
+    def picture(self) -> Rgb:
+        """The large picture: the present scene from the present viewpoint."""
+        return painted(self.table.rendered, self.table.mode, self.table.background)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is shown, as numbers."""
+        table = self.table
+        return {
+            "scene": table.opened.title,
+            "edits": list(table.edits),
+            "viewpoint": [round(value, 6) for value in table.view.tolist()],
+            "coordinates": [round(value, 4) for value in self.coordinates()],
+            "shown_objects": [k + 1 for k in sorted(table.shown)],
+            "background_shown": table.background,
+            "nearest_first": [k + 1 for k in table.rendered.nearest_first()],
+            "presence": [round(value, 4) for value in table.scene.presence.tolist()],
+            "unedited": table.facts.to_json(),
+        }
+
+
+def laid(opened: Opened) -> Table:
+    """A scene as it is first shown: from its first picture, with all the objects it was found to have."""
+    scene = opened.scene
+    return Table(opened, scene, scene.views[0], 0, frozenset(scene.present()))
+
+
+def finite(value: float) -> float:
+    if not isinstance(value, int | float) or not -1e6 < value < 1e6:
+        raise UserError("a place of the camera is a plain number")
+    return float(value)

@@ -1,0 +1,73 @@
+"""All pictures of what one model makes of some scenes, in a folder."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from viewslots.figures.comparison import comparison_figure
+from viewslots.figures.curves import read_rows, training_curves
+from viewslots.figures.decompositions import decomposition_figure
+from viewslots.figures.film import save_film
+from viewslots.figures.plots import save_figure
+from viewslots.figures.strips import axes_figure, interpolation_figure, novel_views_figure, sampling_figure
+from viewslots.figures.tables import score_table
+from viewslots.figures.turning import turning_frames
+from viewslots.types import Decomposition, Progress
+from viewslots.viewpoints.scene import InferredScene
+
+Part = tuple[str, Callable[[Path], list[Path]]]
+"""A name, and what saves it under a path without ending."""
+METRICS = "metrics.jsonl"
+
+
+def scene_parts(
+    scenes: Sequence[InferredScene], held_out: Float[Tensor, "S V 3 H W"] | None, seed: int, frames: int
+) -> Iterator[Part]:
+    """What can be shown of scenes; a camera turns only where there are two viewpoints at least."""
+    yield "decomposition-perceived", lambda stem: decomposition_figure(scenes, "perceived").save(stem)
+    yield "decomposition-complete", lambda stem: decomposition_figure(scenes, "complete").save(stem)
+    yield "viewpoints-sampled", lambda stem: sampling_figure(scenes, seed).save(stem)
+    if sum(len(scene.views) for scene in scenes) > 1:
+        yield "viewpoints-axes", lambda stem: axes_figure(scenes).save(stem)
+    if min(len(scene.views) for scene in scenes) > 1:
+        yield "viewpoints-interpolated", lambda stem: interpolation_figure(scenes).save(stem)
+        yield "camera-path", lambda stem: save_film(turning_frames(scenes, frames), stem)
+    if held_out is not None:
+        yield "viewpoints-estimated", lambda stem: novel_views_figure(scenes, list(held_out)).save(stem)
+
+
+def comparison_parts(
+    image: Float[Tensor, "S M 3 H W"], truth: UInt8[np.ndarray, "S M H W"], answers: Mapping[str, Decomposition]
+) -> Iterator[Part]:
+    if len(answers) > 1:
+        yield "comparison", lambda stem: comparison_figure(image, truth, answers).save(stem)
+
+
+def curve_parts(run: Path) -> Iterator[Part]:
+    """Of a run folder that has begun to train."""
+    file = run / METRICS
+    if file.is_file() and (rows := read_rows(file)):
+        title = f"Training of {run.resolve().name}"
+        yield "training", lambda stem: save_figure(training_curves(rows, title), stem)
+
+
+def table_parts(results: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Part]:
+    """Both conventions, a figure each."""
+    if results:
+        published = "Scores, averaged as the published numbers were"
+        yield "scores-pooled", lambda stem: save_figure(score_table(results, "pooled", published), stem)
+        formulas = "Scores by the appendix's formulas"
+        yield "scores-paper", lambda stem: save_figure(score_table(results, "paper", formulas), stem)
+
+
+def save_parts(parts: Sequence[Part], out: Path, progress: Progress = lambda done, total: None) -> dict[str, list[str]]:
+    """Every part under its name in `out`; answers the files by name."""
+    saved = {}
+    for done, (name, save) in enumerate(parts, 1):
+        saved[name] = [str(path) for path in save(out / name)]
+        progress(done, len(parts))
+    return saved

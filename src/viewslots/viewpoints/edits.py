@@ -1,0 +1,73 @@
+"""New scenes from old ones: remove, move, duplicate and take objects, exchange backgrounds.
+
+Objects keep their indices: what is removed stays as an absent one, what is new comes last. Viewpoints and pictures stay
+those of the first scene.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from viewslots.errors import UserError
+from viewslots.viewpoints.moving import moved
+from viewslots.viewpoints.scene import InferredScene
+
+ASIDE = (0.15, 0.0)
+"""Shares of the picture by which a copy stands to the right of its original."""
+
+
+def remove(scene: InferredScene, k: int) -> InferredScene:
+    """The scene without object k."""
+    scene.check_objects([k])
+    return keep(scene, [index for index in scene.present() if index != k])
+
+
+def keep(scene: InferredScene, ks: Sequence[int]) -> InferredScene:
+    """The scene with these objects alone; one that was absent comes to be present."""
+    presence = torch.zeros_like(scene.presence)
+    presence[list(scene.check_objects(ks))] = 1.0
+    return replace(scene, presence=presence)
+
+
+def move(
+    scene: InferredScene, k: int, shift: tuple[float, float], view: Float[Tensor, "Dview"] | None = None
+) -> InferredScene:
+    """The scene with object k further to the right and down, by shares of the picture from a viewpoint (default: the
+    first). It goes as far as the model can follow, and may change a little in looks."""
+    scene.check_objects([k])
+    view = scene.views[0] if view is None else view
+    code = moved(scene.reader.model.generation, scene.objects[k], view, shift)
+    return replace(scene, objects=torch.cat([scene.objects[:k], code[None], scene.objects[k + 1 :]]))
+
+
+def duplicate(
+    scene: InferredScene, k: int, shift: tuple[float, float] = ASIDE, view: Float[Tensor, "Dview"] | None = None
+) -> InferredScene:
+    """The scene with object k twice. The copy comes last, moved by `shift`: without that, it hides inside the first."""
+    copied = take(scene, scene, k)
+    return copied if shift == (0.0, 0.0) else move(copied, len(scene.objects), shift, view)
+
+
+def take(scene: InferredScene, other: InferredScene, k: int) -> InferredScene:
+    """The scene with object k of another one as well."""
+    same_model(scene, other)
+    other.check_objects([k])
+    return replace(
+        scene,
+        objects=torch.cat([scene.objects, other.objects[k : k + 1]]),
+        presence=torch.cat([scene.presence, torch.ones_like(scene.presence[:1])]),
+    )
+
+
+def exchange_backgrounds(a: InferredScene, b: InferredScene) -> tuple[InferredScene, InferredScene]:
+    same_model(a, b)
+    return replace(a, background=b.background), replace(b, background=a.background)
+
+
+def same_model(a: InferredScene, b: InferredScene) -> None:
+    """Codes mean something to the model alone that made them."""
+    if a.reader.model is not b.reader.model:
+        raise UserError("the two scenes come from different models; let one model read both")

@@ -1,0 +1,161 @@
+"""Count, order and scores, on a scene small enough to be answered by hand; and one real scene, beside the metrics."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from viewslots.data.dataset import SceneTruth
+from viewslots.errors import UserError
+from viewslots.evaluation.score import METRICS
+from viewslots.explorer.facts import Facts, facts_of
+from viewslots.explorer.fresh import MOST_NUMBER, distinct, fresh_scene, world_for
+from viewslots.explorer.opened import Opened, open_numbered
+from viewslots.explorer.panels import facts_panel
+from viewslots.viewpoints.scene import InferredScene, Reader, View, load
+
+SEGMENTS = ["0011..", "0.1.2."]
+"""Two views of a row of six pixels: who is seen. Object 2 shows in the second alone; object 3 never does."""
+NEAR = [[3.0, 5.0, 1.0, 0.0], [5.0, 3.0, 4.0, 0.0]]
+FOUND = ["bbaa..", "b.a..."]
+"""What the model says: slot a is 0, slot b is 1; slot 2 is present as well, and sees nothing."""
+ORDER = [[1.0, 2.0, 0.5], [1.0, 2.0, 3.0]]
+
+
+def row(text: str, signs: str) -> torch.Tensor:
+    """[len(signs), 1, W]: where each sign stands."""
+    return torch.tensor([[[float(sign == wanted) for sign in text]] for wanted in signs])
+
+
+@pytest.fixture
+def by_hand(reader: Reader) -> Opened:
+    views = [
+        View(
+            image=torch.zeros(3, 1, 6),
+            masks=row(found, ".ab?"),
+            complete=row(found, "ab?"),
+            appearance=torch.zeros(3, 3, 1, 6),
+            background=torch.zeros(3, 1, 6),
+            order=torch.tensor(order),
+            shown=(0, 1, 2),
+        )
+        for found, order in zip(FOUND, ORDER, strict=True)
+    ]
+    scene = InferredScene(
+        reader,
+        torch.zeros(2, 3, 1, 6),
+        torch.zeros(2, 3),
+        torch.zeros(1),
+        torch.zeros(3, 1),
+        torch.tensor([0.9, 1, 0.6]),
+    )
+    segment = torch.tensor([[[255 if sign == "." else int(sign) for sign in text]] for text in SEGMENTS]).byte()
+    shapes = (segment[:, None] == torch.arange(4).byte()[:, None, None]).byte() * 255
+    truth = SceneTruth(
+        segment=segment[None],
+        overlap=(segment != 255).byte()[None],
+        shapes=shapes[None],
+        num_objects=torch.tensor([4]).byte(),
+        view_mask=torch.ones(1, 2, dtype=torch.bool),
+        shadows=None,
+        depth_order=torch.tensor([NEAR]),
+        camera=None,
+    )
+    return Opened("by hand", scene, tuple(views), ("cube", "ball", "cone", "ghost"), truth)
+
+
+def test_facts_by_hand(by_hand: Opened) -> None:
+    facts = facts_of(by_hand, 0)
+    assert (facts.found, facts.true_count) == (3, 3)  # the ghost is never seen, the cone in one picture
+    assert facts.true_order == ("ball", "cube")
+    assert [(fact.index, fact.name, fact.place, fact.true_place) for fact in facts.objects] == [
+        (1, "cube", 1, 2),
+        (0, "ball", 2, 1),
+        (2, None, 3, None),
+    ]
+    assert facts.missed == ("cone",)
+    assert [round(fact.sure, 2) for fact in facts.objects] == [1, 0.9, 0.6]
+
+
+def test_the_order_is_that_of_the_picture_asked_about(by_hand: Opened) -> None:
+    facts = facts_of(by_hand, 1)
+    assert facts.true_order == ("cube", "cone", "ball")
+    assert [(fact.name, fact.true_place) for fact in facts.objects] == [(None, None), ("cube", 1), ("ball", 3)]
+
+
+def test_scores_by_hand(by_hand: Opened) -> None:
+    """Objects are told apart without a mistake; a third of the objects is missed; the count is right."""
+    scores = facts_of(by_hand, 0).scores
+    assert scores is not None
+    assert list(scores) == list(METRICS)
+    assert scores["OCA"] == 1
+    assert scores["IoU"] == pytest.approx(2 / 3)
+    assert scores["F1"] == pytest.approx(2 / 3)
+    assert scores["OOA"] is None  # nothing overlaps
+
+
+def test_without_truth_nothing_is_compared(opened: Opened) -> None:
+    facts = facts_of(opened, 0)
+    assert (facts.found, facts.true_count, facts.scores, facts.missed) == (2, None, None, ())
+    assert all(fact.name is None and fact.true_place is None for fact in facts.objects)
+    json.dumps(facts.to_json())
+
+
+def test_the_panel_says_it_in_words(by_hand: Opened) -> None:
+    shown = facts_panel(facts_of(by_hand, 0), edited=False)
+    assert "It counts <b>3</b> objects, which is right. It missed: cone." in shown
+    assert "nothing true" in shown
+    assert "before your changes" not in shown
+    wrong = Facts(0, 1, 2, (), (), (), dict.fromkeys(METRICS, 0.5))
+    assert "It counts <b>1</b> object, but <b>2</b> can be seen." in facts_panel(wrong, edited=True)
+    assert "before your changes" in facts_panel(wrong, edited=True)
+
+
+def test_a_fresh_scene_is_decided_by_its_number() -> None:
+    world = world_for("compact", 64)
+    assert world is not None
+    first, again, third = (fresh_scene(world, number, 1) for number in (4, 4, 5))
+    np.testing.assert_array_equal(first.pictures.image, again.pictures.image)
+    assert first.pictures.image.shape == (1, 1, 64, 64, 3)
+    assert (first.pictures.image != third.pictures.image).any()
+    assert len(first.names) == first.pictures.num_objects[0]
+    assert all(len(name.split()) == 4 for name in first.names)
+
+
+@pytest.mark.parametrize("number", [-1, MOST_NUMBER + 1])
+def test_numbers_of_scenes_are_bounded(number: int, reader: Reader) -> None:
+    for world in (world_for("clevr-m1", 64), None):
+        with pytest.raises(UserError, match="whole number"):
+            open_numbered(reader, world, number, 2)
+    with pytest.raises(UserError, match="at least one picture"):
+        open_numbered(reader, None, 1, 0)
+
+
+def test_worlds_for_models() -> None:
+    assert world_for("dsprites", 64) is not None
+    assert world_for("clevr", 128) is not None
+    assert world_for("clevr", 64) is None
+    assert world_for("tiny", 32) is None
+
+
+def test_twins_are_told_apart() -> None:
+    assert distinct(["red cube", "ball", "red cube"]) == ("red cube (1)", "ball", "red cube (2)")
+
+
+def test_a_model_without_a_world_imagines_its_scenes(reader: Reader) -> None:
+    one, same = (open_numbered(reader, None, 7, 2) for _ in range(2))
+    assert one.title == "Imagined scene 7"
+    assert one.truth is None
+    assert one.images.shape == (2, 3, 32, 32)
+    assert torch.equal(one.images, same.images)
+
+
+def test_the_shipped_model_understands_a_fresh_scene() -> None:
+    """Chance is 0 for ARI: far above it, the whole chain from number to score fits together."""
+    compact = load("compact")
+    facts = facts_of(open_numbered(compact, world_for("compact", compact.size), 22, 3), 0)
+    assert facts.scores is not None
+    assert facts.scores["ARI-O"] is not None
+    assert facts.scores["ARI-O"] > 0.5
+    assert sum(fact.name is not None for fact in facts.objects) >= 2

@@ -1,0 +1,150 @@
+"""What stands before the server, asked as a web server asks it."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewslots.explorer.gate import MOST_QUESTION, Gate
+
+JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers with the body it was sent."""
+    body = (await receive())["body"] if scope["method"] == "POST" else b"page"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-own", b"1")]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def asked(
+    gate: Gate, method: str, path: str, body: bytes = b"", host: str = "127.0.0.1:7860", **headers: str
+) -> tuple[int, bytes, dict[str, str]]:
+    given = {"host": host, "content-length": str(len(body))} | {
+        name.replace("_", "-"): text for name, text in headers.items()
+    }
+    pairs = [(name.encode(), text.encode()) for name, text in given.items() if text]
+    parts = [body[start : start + 1000] for start in range(0, len(body), 1000)] or [b""]
+    messages = [
+        {"type": "http.request", "body": part, "more_body": place + 1 < len(parts)} for place, part in enumerate(parts)
+    ]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(gate({"type": "http", "method": method, "path": path, "headers": pairs}, receive, send))
+    replied = {name.decode(): text.decode() for name, text in sent[0]["headers"]}
+    return sent[0]["status"], sent[1]["body"], replied
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate(echo, "127.0.0.1", tmp_path, most_upload=10_000, most_waiting=15_000)
+
+
+@pytest.mark.parametrize("path", ["/", "/config", "/assets/index-1.js", "/theme.css", "/gradio_api/queue/data"])
+def test_what_the_page_needs_is_open(gate: Gate, path: str) -> None:
+    assert asked(gate, "GET", path)[:2] == (200, b"page")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/file=/etc/passwd",
+        "/file=/etc/passwd",
+        "/gradio_api/proxy=http://example.com",
+        "/gradio_api/info",
+        "/gradio_api/openapi.json",
+        "/gradio_api/runs",
+        "/gradio_api/call/load/1",
+        "/monitoring",
+        "/docs",
+        "/openapi.json",
+        "/assets/../../secret",
+        "/static/..",
+        "/gradio_api/stream/a/b/c/playlist.m3u8",
+    ],
+)
+def test_everything_else_is_closed(gate: Gate, path: str) -> None:
+    assert asked(gate, "GET", path)[0] == 404
+    assert asked(gate, "POST", path, b"{}")[0] == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/gradio_api/run/predict", "/gradio_api/api/predict", "/gradio_api/component_server", "/login"]
+)
+def test_functions_cannot_be_called_past_the_page(gate: Gate, path: str) -> None:
+    assert asked(gate, "POST", path, b"{}")[0] == 404
+    assert asked(gate, "DELETE", JOIN, b"{}")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:7860", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:7860", 200),
+        ("evil.example:7860", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_a_foreign_name_for_this_machine_is_no_way_in(gate: Gate, host: str, status: int) -> None:
+    assert asked(gate, "GET", "/", host=host)[0] == status
+
+
+def test_a_server_for_all_answers_to_any_name(tmp_path: Path) -> None:
+    assert asked(Gate(echo, "0.0.0.0", tmp_path, 10, 10), "GET", "/", host="my-machine.lan:7860")[0] == 200
+
+
+def test_a_question_arrives_whole(gate: Gate) -> None:
+    body = json.dumps({"data": ["x" * 5000, {"path": "/tmp/a/b.png", "url": "http://127.0.0.1/file"}]}).encode()
+    assert asked(gate, "POST", JOIN, body)[:2] == (200, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"data": [{"path": "http://example.com/x.png", "meta": {"_type": "gradio.FileData"}}]},
+        {"data": [{"deep": [{"path": "https://example.com"}]}]},
+        {"data": [{"path": "file:///etc/passwd"}]},
+        {"data": [{"path": {"path": 1}}]},
+        {"data": [{"path": "a\0b"}]},
+    ],
+)
+def test_the_server_is_not_sent_elsewhere(gate: Gate, body: Any) -> None:
+    assert asked(gate, "POST", JOIN, json.dumps(body).encode())[0] == 400
+    escaped = json.dumps(body).replace("http", "\\u0068ttp").encode()
+    assert asked(gate, "POST", JOIN, escaped)[0] == 400
+
+
+@pytest.mark.parametrize("body", [b"no json", b"\xff\xfe", b"[" * 50_000])
+def test_questions_that_are_none(gate: Gate, body: bytes) -> None:
+    assert asked(gate, "POST", JOIN, body)[0] == 400
+
+
+def test_sizes_are_bounded(gate: Gate, tmp_path: Path) -> None:
+    assert asked(gate, "POST", JOIN, b" " * (MOST_QUESTION + 1))[0] == 413
+    assert asked(gate, "POST", JOIN, b"{}  ", content_length="2")[0] == 413
+    assert asked(gate, "POST", UPLOAD, b"x" * 10_001)[0] == 413
+    assert asked(gate, "POST", UPLOAD, b"x" * 10_000)[:2] == (200, b"x" * 1000)
+    for length in ("", "-1", "1e3", "9" * 20):
+        assert asked(gate, "POST", UPLOAD, b"x", content_length=length)[0] == 411
+    assert asked(gate, "POST", UPLOAD, b"x", transfer_encoding="chunked")[0] == 411
+    (tmp_path / "waiting").write_bytes(b"x" * 6000)
+    assert asked(gate, "POST", UPLOAD, b"x" * 9500)[0] == 503
+    assert asked(gate, "POST", UPLOAD, b"x" * 500)[0] == 200
+
+
+def test_answers_keep_browsers_from_other_sites(gate: Gate) -> None:
+    _, _, headers = asked(gate, "GET", "/")
+    assert headers["x-own"] == "1"
+    assert "default-src 'self'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"

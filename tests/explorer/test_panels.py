@@ -1,0 +1,130 @@
+"""Arrays to pieces of the page: the pixels arrive, and in the right places."""
+
+import base64
+import io
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import torch
+from PIL import Image
+from scipy.ndimage import binary_erosion
+
+from viewslots.explorer import panels
+from viewslots.explorer.opened import Opened
+from viewslots.explorer.paint import SIDE, depth_shaded, enlarged, painted, rim, tinted, x_ray
+from viewslots.explorer.session import Session
+from viewslots.figures.sheets import object_colors
+from viewslots.viewpoints.scene import View
+
+
+def pictures_in(page: str) -> list[np.ndarray]:
+    """All pictures of a piece of the page, decoded."""
+    found = re.findall(r'<img src="data:image/png;base64,([^"]+)"', page)
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in found]
+
+
+def two_squares() -> View:
+    """Object 1, near and red, hides the right half of object 0, far and green."""
+    far, near = torch.zeros(32, 32), torch.zeros(32, 32)
+    far[8:24, 4:20], near[8:24, 12:28] = 1, 1
+    seen = far * (1 - near)
+    green, red = torch.tensor([0.0, 1, 0]), torch.tensor([1.0, 0, 0])
+    appearance = torch.stack([green, red])[:, :, None, None].expand(2, 3, 32, 32)
+    ground = torch.full((3, 32, 32), 0.25)
+    masks = torch.stack([1 - seen - near, seen, near])
+    image = masks[0] * ground + masks[1] * appearance[0] + masks[2] * appearance[1]
+    return View(image, masks, torch.stack([far, near]), appearance, ground, torch.tensor([0.0, 1.0]), (0, 1))
+
+
+def at(pixels: np.ndarray, row: int, column: int) -> np.ndarray:
+    """The enlarged pixel in the middle of one of the 32 x 32."""
+    step = SIDE // 32
+    return pixels[row * step + step // 2, column * step + step // 2]
+
+
+def test_an_x_ray_fills_what_is_hidden_and_draws_every_outline() -> None:
+    view = two_squares()
+    shown, colors = x_ray(enlarged(view.image), view), object_colors(2) / 255
+    grey = 0.75 * (0.2126 * 1 + 0 * 0.7152)  # of the red square
+    np.testing.assert_allclose(at(shown, 16, 16), 0.55 * grey + 0.45 * colors[0], atol=0.01)
+    np.testing.assert_allclose(at(shown, 16, 24), [grey] * 3, atol=0.01)
+    np.testing.assert_allclose(shown[160, 4 * 10 + 1], colors[0])
+    np.testing.assert_allclose(shown[160, 20 * 10 - 2], colors[0])  # the hidden edge
+    np.testing.assert_allclose(shown[160, 12 * 10 + 1], colors[1])
+
+
+def test_rims_are_what_erosion_takes_away() -> None:
+    inside = np.random.default_rng(0).random((40, 50)) > 0.1
+    inside[10:30, 5:45] = True
+    np.testing.assert_array_equal(rim(inside, 3), inside & ~binary_erosion(inside, iterations=3))
+
+
+def test_colours_and_depth_pixel_by_pixel() -> None:
+    view = two_squares()
+    coloured = tinted(enlarged(view.image), enlarged(view.masks[1:]), object_colors(2) / 255)
+    np.testing.assert_allclose(at(coloured, 16, 24), 0.3 * 0.2126 + 0.7 * object_colors(2)[1] / 255, atol=0.01)
+    np.testing.assert_allclose(at(coloured, 2, 2), [0.25] * 3, atol=0.01)
+    depth = depth_shaded(view)
+    assert at(depth, 16, 24)[0] > at(depth, 16, 8)[0] > at(depth, 2, 2)[0]
+
+
+def test_without_its_background() -> None:
+    np.testing.assert_allclose(at(painted(two_squares(), "Picture", False), 2, 2), [128] * 3, atol=1)
+    np.testing.assert_allclose(at(painted(two_squares(), "Picture", False), 16, 24), [255, 0, 0], atol=1)
+
+
+def test_what_is_saved_is_what_is_shown(opened: Opened) -> None:
+    session = Session(opened)
+    session.look("X-ray")
+    page = panels.main_picture(session)
+    np.testing.assert_array_equal(pictures_in(page)[0], session.picture())
+    links = dict(re.findall(r'download="([^"]+)" href="data:[a-z/]+;base64,([^"]+)"', page))
+    saved = Image.open(io.BytesIO(base64.b64decode(links["viewslots-noise-1.png"])))
+    np.testing.assert_array_equal(np.asarray(saved), session.picture())
+    assert json.loads(base64.b64decode(links["viewslots-noise-1.json"])) == json.loads(json.dumps(session.to_json()))
+
+
+def test_words_for_those_who_cannot_see(opened: Opened) -> None:
+    session = Session(opened)
+    session.show([1], background=False)
+    assert 'alt="Picture of Noise 1, without background; objects from near to far: 2"' in panels.main_picture(session)
+
+
+def test_given_and_rebuilt_side_by_side(opened: Opened) -> None:
+    shown = pictures_in(panels.given_and_rebuilt(opened))
+    assert len(shown) == 6
+    for m in range(3):
+        for pixels, values in ((shown[2 * m], opened.images[m]), (shown[2 * m + 1], opened.rebuilt[m].image)):
+            expected = (values.clamp(0, 1) * 255).round().permute(1, 2, 0).numpy()
+            np.testing.assert_array_equal(pixels, expected)
+    warned = panels.given_and_rebuilt(replace(opened, warning="picture 1 looks <odd>"))
+    assert "picture 1 looks &lt;odd&gt;" in warned
+
+
+def test_a_card_for_every_layer(opened: Opened) -> None:
+    session = Session(opened)
+    session.show([1], background=True)
+    page, view = panels.layers(session), session.table.rendered
+    assert re.findall(r'data-object="(\d)"', page) == ["1", "2"]
+    assert "object 1: switched off" in page
+    seen, whole, ground = pictures_in(page)
+    for pixels, alpha in ((seen, view.masks[2]), (whole, view.complete[1])):
+        np.testing.assert_array_equal(pixels[..., 3], (alpha * 255).round().numpy())
+    np.testing.assert_allclose(ground / 255, view.background.clamp(0, 1).permute(1, 2, 0).numpy(), atol=0.002)
+
+
+def test_the_second_scene_shows_its_objects_by_number(other: Opened) -> None:
+    assert "No second scene yet" in panels.second_scene(None)
+    page = panels.second_scene(other)
+    assert len(pictures_in(page)) == 3 + 2
+    assert "<span>1</span>" in page
+    assert "<span>2</span>" in page
+
+
+def test_titles_are_escaped(opened: Opened) -> None:
+    session = Session(replace(opened, title='<script>alert("x")</script>'))
+    page = panels.main_picture(session)
+    assert "<script" not in page
+    assert 'download="viewslots--script-alert--x----script-.png"' in page

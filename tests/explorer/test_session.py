@@ -1,0 +1,253 @@
+"""What one browser tab can do, without a browser."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from noise_scenes import opened_by
+
+from viewslots.errors import UserError
+from viewslots.explorer.camera import LEAST_SPREAD, REACH, compass_of
+from viewslots.explorer.opened import Opened
+from viewslots.explorer.paint import SIDE
+from viewslots.explorer.session import MOST_EXTRA, MOST_UNDO, Session
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.viewpoints.scene import InferredScene, Reader
+
+
+def unchanged(session: Session, *operation: object) -> str:
+    """The operation is refused and nothing has moved; answers with what the user reads."""
+    name, *values = operation
+    before, earlier = session.table, list(session.earlier)
+    with pytest.raises(UserError) as error:
+        getattr(session, str(name))(*values)
+    assert session.table is before
+    assert session.earlier == earlier
+    return str(error.value)
+
+
+def test_a_scene_is_first_seen_from_its_first_picture(opened: Opened) -> None:
+    session = Session(opened)
+    torch.testing.assert_close(session.table.rendered.image, opened.rebuilt[0].image)
+    assert session.table.shown == {0, 1}
+    assert session.picture().shape == (SIDE, SIDE, 3)
+    assert session.picture().dtype == np.uint8
+
+
+def test_coordinates_are_standard_deviations(opened: Opened) -> None:
+    """By numpy's covariance instead of a singular value decomposition."""
+    views = opened.scene.views.double().numpy()
+    values, axes = np.linalg.eigh(np.cov(views.T))
+    compass = compass_of(opened.scene)
+    told = np.array([compass.coordinates(view) for view in opened.scene.views])
+    for axis in range(views.shape[1]):
+        spread = math.sqrt(max(values[-1 - axis], 0))
+        expected = (views - views.mean(0)) @ axes[:, -1 - axis] / max(spread, LEAST_SPREAD)
+        if spread > 1e-3:  # below, an axis may point anywhere
+            np.testing.assert_allclose(np.abs(told[:, axis]), np.abs(expected), atol=1e-3)
+
+
+def test_a_slider_moves_one_coordinate(opened: Opened) -> None:
+    session = Session(opened)
+    for axis in range(len(session.table.view)):
+        before = session.coordinates()
+        session.go_along(axis, -1.3)
+        before[axis] = -1.3
+        assert session.coordinates() == pytest.approx(before, abs=1e-4)
+
+
+def test_the_pad_moves_the_first_two(opened: Opened) -> None:
+    session = Session(opened)
+    rest = session.coordinates()[2:]
+    session.go_to(0.75, -2)
+    assert session.coordinates() == pytest.approx([0.75, -2, *rest], abs=1e-4)
+    session.go_to(99, -99)
+    assert session.coordinates()[:2] == pytest.approx([REACH, -REACH], abs=1e-4)
+
+
+def test_a_model_with_one_direction_has_a_pad_of_one(reader: Reader) -> None:
+    flat = Reader(Ocloc(replace(reader.model.config, view_dim=1)), "flat")
+    session = Session(opened_by(flat, 1))
+    session.go_to(0.5, 2)
+    assert session.coordinates() == pytest.approx([0.5], abs=1e-4)
+
+
+def test_a_single_picture_is_a_place_to_start_from(reader: Reader) -> None:
+    """There are no directions in which the pictures differ: then those of the prior, with its spread of one."""
+    session = Session(opened_by(reader, 4, pictures=1))
+    assert session.coordinates() == pytest.approx([0, 0, 0], abs=1e-6)
+    before = session.table.view
+    session.go_along(1, 2.0)
+    torch.testing.assert_close(session.table.view, before + torch.tensor([0, 2.0, 0]))
+
+
+def test_back_at_a_picture_everything_is_as_it_was(opened: Opened) -> None:
+    session = Session(opened)
+    session.go_to(1, 1)
+    session.go_to_picture(2)
+    assert torch.equal(session.table.view, opened.scene.views[2])
+    assert session.table.facts.picture == 2
+    torch.testing.assert_close(session.table.rendered.image, opened.rebuilt[2].image)
+
+
+def test_half_way_between_two_pictures(opened: Opened) -> None:
+    session, views = Session(opened), opened.scene.views
+    for share, expected in ((0, views[0]), (0.5, (views[0] + views[2]) / 2), (1, views[2]), (7, views[2])):
+        session.go_between(0, 2, share)
+        torch.testing.assert_close(session.table.view, expected)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e9, "1", None, [1]])
+def test_no_camera_outside_the_world(opened: Opened, value: object) -> None:
+    session = Session(opened)
+    for operation in (("go_along", 0, value), ("go_to", 0, value), ("go_between", 0, 1, value)):
+        assert "number" in unchanged(session, *operation)
+
+
+def test_what_does_not_exist_is_refused(opened: Opened) -> None:
+    session = Session(opened)
+    assert "3" in unchanged(session, "go_to_picture", 3)
+    assert "picture 0" in unchanged(session, "go_between", -1, 0, 0.5)
+    assert "direction 99" in unchanged(session, "go_along", 98, 0)
+    assert "X-ray" in unchanged(session, "look", "Upside down")
+    assert "second scene first" in unchanged(session, "take_background")
+    assert "second scene first" in unchanged(session, "take_object", 0)
+    assert "nothing" in unchanged(session, "undo")
+
+
+def layers_by_hand(session: Session, shown: list[int], ground: torch.Tensor | float) -> torch.Tensor:
+    """The sum over layers of perceived shape times appearance, an object at a time."""
+    view = session.table.scene.render(session.table.view, shown=shown)
+    result = view.masks[0] * ground
+    for k in shown:
+        result = result + view.masks[k + 1] * view.appearance[k]
+    return result
+
+
+def test_switching_objects_and_background_off(opened: Opened) -> None:
+    session = Session(opened)
+    session.show([1], background=True)
+    view = session.table.rendered
+    torch.testing.assert_close(view.image, layers_by_hand(session, [1], view.background))
+    assert not view.masks[1].any()
+    session.show([1], background=False)
+    grey = torch.nn.functional.interpolate(
+        layers_by_hand(session, [1], 0.5)[None], size=(SIDE, SIDE), mode="bicubic", align_corners=False
+    )[0]
+    expected = (grey.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+    assert np.abs(session.picture().astype(int) - expected).max() <= 1
+    session.show([], background=False)
+    assert np.abs(session.picture().astype(int) - 128).max() <= 1
+
+
+def test_objects_that_are_not_there_cannot_be_switched_on(opened: Opened) -> None:
+    session = Session(opened)
+    session.show([0, 2, 77, -5], background=True)
+    assert session.table.shown == {0}
+
+
+def test_ways_to_look_differ_and_leave_the_scene_alone(opened: Opened) -> None:
+    session = Session(opened)
+    pictures = {}
+    for mode in ("Picture", "X-ray", "Objects in colour", "Near and far"):
+        session.look(mode)
+        pictures[mode] = session.picture().tobytes()
+    assert len(set(pictures.values())) == 4
+    session.look("Picture")
+    assert session.picture().tobytes() == pictures["Picture"]
+
+
+def codes(scene: InferredScene) -> list[list[float]]:
+    return [scene.objects[k].tolist() for k in scene.present()]
+
+
+def test_an_object_of_another_scene(opened: Opened, other: Opened) -> None:
+    session = Session(opened)
+    session.open_second(other)
+    session.take_object(1)
+    assert codes(session.table.scene) == [*codes(opened.scene), other.scene.objects[1].tolist()]
+    assert len(session.table.scene.objects) - 1 in session.table.shown
+    assert len(session.table.rendered.nearest_first()) == 3
+    assert "no object 3" in unchanged(session, "take_object", 2)
+
+
+def test_exchange_of_objects_is_one_edit(opened: Opened, other: Opened) -> None:
+    session = Session(opened)
+    session.open_second(other)
+    session.exchange_objects(0, 1)
+    assert codes(session.table.scene) == [opened.scene.objects[1].tolist(), other.scene.objects[1].tolist()]
+    session.undo()
+    assert codes(session.table.scene) == codes(opened.scene)
+    assert session.table.shown == {0, 1}
+    assert session.table.edits == ()
+    assert not session.earlier
+
+
+def test_half_an_exchange_is_none(opened: Opened, other: Opened) -> None:
+    session = Session(opened)
+    session.open_second(other)
+    assert "no object 3" in unchanged(session, "exchange_objects", 0, 2)
+    assert "no object 3" in unchanged(session, "exchange_objects", 2, 0)
+
+
+def test_the_background_of_another_scene(opened: Opened, other: Opened) -> None:
+    session = Session(opened)
+    session.open_second(other)
+    session.take_background()
+    assert torch.equal(session.table.scene.background, other.scene.background)
+    assert codes(session.table.scene) == codes(opened.scene)
+    session.undo()
+    assert torch.equal(session.table.scene.background, opened.scene.background)
+
+
+def test_undo_keeps_the_camera_and_the_switches(opened: Opened, other: Opened) -> None:
+    session = Session(opened)
+    session.open_second(other)
+    session.take_object(0)
+    session.go_to(0.5, 0.5)
+    session.show(session.table.shown - {1}, background=False)
+    view = session.table.view
+    session.undo()
+    assert torch.equal(session.table.view, view)
+    assert session.table.shown == {0}
+    assert not session.table.background
+
+
+def test_memory_of_a_session_is_bounded(opened: Opened, other: Opened) -> None:
+    session = Session(opened)
+    session.open_second(other)
+    for _ in range(MOST_EXTRA):
+        session.take_object(0)
+    assert "undo" in unchanged(session, "take_object", 0)
+    for _ in range(3 * MOST_UNDO):
+        session.take_background()
+    assert len(session.earlier) == MOST_UNDO
+
+
+def test_opening_another_scene_forgets_the_edits(opened: Opened, other: Opened) -> None:
+    session = Session(opened)
+    session.open_second(other)
+    session.look("X-ray")
+    session.take_background()
+    session.open(other)
+    assert session.table.scene is other.scene
+    assert session.table.edits == ()
+    assert session.table.second is other
+    assert session.table.mode == "X-ray"
+    assert "nothing" in unchanged(session, "undo")
+
+
+def test_numbers_to_save(opened: Opened, other: Opened) -> None:
+    session = Session(opened)
+    session.open_second(other)
+    session.take_object(0)
+    session.show([1], background=True)
+    told = json.loads(json.dumps(session.to_json()))
+    assert told["shown_objects"] == told["nearest_first"] == [2]
+    assert told["viewpoint"] == pytest.approx(session.table.view.tolist(), abs=1e-6)
+    assert told["edits"] == ["object 1 of Noise 2"]
+    assert told["unedited"]["found"] == 2
+    assert told["unedited"]["scores"] is None

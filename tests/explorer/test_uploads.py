@@ -1,0 +1,142 @@
+"""Pictures from strangers: each bad one gets one plain line, no file stays behind, no name is ever a path."""
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from viewslots.errors import UserError
+from viewslots.explorer.uploads import MOST_FILES, read_uploads
+from viewslots.viewpoints.photos import MOST_BYTES
+
+SIZE = 32
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "uploads"
+    made.mkdir()
+    return made
+
+
+def encoded(kind: str = "PNG", side: int = 48) -> bytes:
+    file = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def put(folder: Path, content: bytes, name: str = "picture.png", place: str = "hash") -> str:
+    """As the web framework does: a folder by content, and in it the file under a cleaned name."""
+    path = folder / place / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return str(path)
+
+
+def refused(files: list[str], folder: Path) -> str:
+    """One line for the user, and nothing left on the disk."""
+    with pytest.raises(UserError) as error:
+        read_uploads(files, folder, SIZE)
+    assert not list(folder.rglob("*"))
+    text = str(error.value)
+    assert len(text.splitlines()) == 1
+    return text
+
+
+def bomb(side: int = 30_000) -> bytes:
+    """A PNG of a few kilobytes that says it holds 900 million pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 10**6))
+        + chunk(b"IEND", b"")
+    )
+
+
+def test_pictures_are_read_in_order_and_removed(folder: Path) -> None:
+    colours = [(250, 10, 10), (10, 250, 10)]
+    files = []
+    for number, colour in enumerate(colours):
+        file = io.BytesIO()
+        Image.new("RGB", (90, 60), colour).save(file, "PNG")
+        files.append(put(folder, file.getvalue(), place=str(number)))
+    images = read_uploads(files, folder, SIZE)
+    assert images.shape == (2, 3, SIZE, SIZE)
+    for image, colour in zip(images, colours, strict=True):
+        torch.testing.assert_close(image.mean((1, 2)) * 255, torch.tensor(colour).float(), atol=0.01, rtol=0)
+    assert not list(folder.rglob("*"))
+
+
+BAD: dict[str, tuple[Callable[[], bytes], str]] = {
+    "empty": (lambda: b"", "empty"),
+    "text": (lambda: b"#!/bin/sh\nrm -rf /\n", "not a picture"),
+    "page": (lambda: b"<html><script>alert(1)</script></html>", "not a picture"),
+    "svg": (lambda: b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>", "SVG"),
+    "pdf": (lambda: b"%PDF-1.7 ...", "PDF"),
+    "heic": (lambda: b"\0\0\0\x18ftypheic" + b"\0" * 64, "HEIC"),
+    "cut off PNG": (lambda: encoded()[:900], "damaged or cut off"),
+    "cut off JPEG": (lambda: encoded("JPEG", 200)[:3000], "damaged or cut off"),
+    "garbled": (lambda: encoded()[:60] + os.urandom(2000), "damaged or cut off"),
+    "bomb": (bomb, "megapixels"),
+    "too many bytes": (lambda: encoded() + b"\0" * MOST_BYTES, "MB"),
+    "archive": (lambda: b"PK\x03\x04" + os.urandom(200), "not a picture"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_pictures_are_named_by_their_place(folder: Path, kind: str) -> None:
+    content, hint = BAD[kind]
+    text = refused([put(folder, encoded(), place="good"), put(folder, content(), place="bad")], folder)
+    assert text.startswith("picture 2")
+    assert hint in text
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2f..%2fetc%2fpasswd.png", "<img src=x onerror=alert(1)>.png", "a\nb.png", "x" * 200 + ".png"]
+)
+def test_names_are_never_shown(folder: Path, name: str) -> None:
+    assert name not in refused([put(folder, b"no picture", name)], folder)
+    assert read_uploads([put(folder, encoded(), name)], folder, SIZE).shape == (1, 3, SIZE, SIZE)
+
+
+def test_files_from_elsewhere_are_neither_read_nor_removed(folder: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(encoded())
+    link = folder / "link.png"
+    link.symlink_to(secret)
+    for path in (secret, folder / ".." / "secret.png", link, folder, folder / "hash" / ".." / ".." / "secret.png"):
+        with pytest.raises(UserError, match="picture 1 was not uploaded here"):
+            read_uploads([str(path)], folder, SIZE)
+        assert secret.exists()
+        assert folder.exists()
+
+
+def test_a_file_that_is_gone_or_no_file(folder: Path) -> None:
+    assert "did not arrive whole" in refused([str(folder / "hash" / "gone.png")], folder)
+    (folder / "hash").mkdir()
+    with pytest.raises(UserError, match="did not arrive whole"):
+        read_uploads([str(folder / "hash")], folder, SIZE)
+    (folder / "hash").rmdir()
+    os.mkfifo(folder / "pipe")
+    assert "did not arrive whole" in refused([str(folder / "pipe")], folder)
+
+
+def test_no_picture_and_too_many(folder: Path) -> None:
+    assert "no picture" in refused([], folder)
+    with pytest.raises(UserError, match="no picture"):
+        read_uploads(None, folder, SIZE)
+    files = [put(folder, encoded(), place=str(number)) for number in range(MOST_FILES + 1)]
+    assert f"{MOST_FILES} at most" in refused(files, folder)

@@ -1,0 +1,116 @@
+"""Decompositions: what is in which panel, sorted by presence, absent slots grey."""
+
+import colorsys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from figure_scenes import PRESENCE, SIZE, SLOTS, as_bytes, cut, flat_view, pictures, rows_of, scene, words
+from PIL import Image
+
+from viewslots.figures.decompositions import (
+    ABSENT,
+    Kind,
+    background_cell,
+    column_names,
+    decomposition_figure,
+    object_cells,
+    pixels_of,
+    sorted_objects,
+    tinted,
+)
+
+ORDER = [2, 0, 3, 1]
+"""PRESENCE sorted by hand."""
+
+
+def test_pixels_are_rounded_and_cut() -> None:
+    picture = torch.tensor([-0.5, 0.0, 0.4999 / 255, 0.5001 / 255, 1.0, 1.7]).expand(3, 1, 6)
+    np.testing.assert_array_equal(pixels_of(picture)[0, :, 0], [0, 0, 0, 1, 255, 255])
+
+
+def test_objects_are_sorted_by_presence() -> None:
+    assert sorted_objects(scene()) == ORDER
+    assert sorted_objects(scene(presence=(0.3, 0.9, 0.3, 0.3))) == [1, 0, 2, 3]
+
+
+@pytest.mark.parametrize(("kind", "end"), [("complete", SIZE), ("perceived", None)])
+def test_layers_on_white_absent_ones_grey(kind: Kind, end: int | None) -> None:
+    cells = object_cells(scene(), flat_view(), kind)
+    colours = {0: (255, 51, 51), 2: (51, 255, 102), 3: (51, 102, 255)}
+    assert len(cells) == SLOTS
+    for cell, k in zip(cells, ORDER, strict=True):
+        if k == 1:
+            assert (cell == ABSENT).all()
+            continue
+        last = 8 * k + 4 if end is None else end
+        assert (cell[8 * k : last] == colours[k]).all()
+        assert (cell[: 8 * k] == 255).all()
+        assert (cell[last:] == 255).all()
+
+
+def test_half_covered_pixels_are_half_white() -> None:
+    view = flat_view()
+    view.complete[0] *= 0.5
+    (cell,) = [object_cells(scene(), view, "complete")[ORDER.index(0)]]
+    np.testing.assert_array_equal(cell[0, 0], [255, 153, 153])
+
+
+def test_backgrounds() -> None:
+    view = flat_view()
+    assert (background_cell(view, "complete") == 153).all()
+    seen = background_cell(view, "perceived")
+    assert (seen[0:4] == 255).all()
+    assert (seen[4:8] == 153).all()
+
+
+def test_tints_follow_the_order() -> None:
+    found = tinted(torch.full((3, SIZE, SIZE), 100 / 255), flat_view(), ORDER)
+    for place, k in ((0, 2), (1, 0), (2, 3)):
+        colour = 0.35 * 100 + 0.65 * np.array(colorsys.hsv_to_rgb(place * 0.618034 % 1, 0.75, 1)) * 255
+        np.testing.assert_allclose(found[8 * k], np.tile(colour, (SIZE, 1)), atol=1)
+    assert (found[8:16] == 100).all()
+
+
+@pytest.mark.parametrize("kind", ["complete", "perceived"])
+def test_a_figure_shows_every_view_of_every_scene(kind: Kind, tmp_path: Path) -> None:
+    scenes = [scene(0, 3), scene(1, 2, (0.1, 0.2, 0.3, 0.95))]
+    sheet = decomposition_figure(scenes, kind)
+    rows = rows_of(sheet)
+    assert [len(row) for row in rows] == [SLOTS + 3] * 5
+    png, _ = sheet.save(tmp_path / "figure")
+    with Image.open(png) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    places = [(one, view) for one in (0, 1) for view in range(len(scenes[one].views))]
+    for row, (one, m) in zip(rows, places, strict=True):
+        cells = [cut(pixels, panel) for panel in row]
+        view = scenes[one].render(scenes[one].views[m])
+        np.testing.assert_array_equal(cells[0], as_bytes(pictures(one, 3 if one == 0 else 2)[m]))
+        np.testing.assert_array_equal(cells[1], as_bytes(view.image))
+        absent = [bool((cell == ABSENT).all()) for cell in cells]
+        assert absent == ([False] * 5 + [True, False] if one == 0 else [False] * 3 + [True] * 3 + [False])
+        first = ORDER[0] if one == 0 else 3
+        alpha = view.complete[first] if kind == "complete" else view.masks[first + 1]
+        expected = 1 - alpha + view.appearance[first].clamp(0, 1) * alpha
+        np.testing.assert_allclose(cells[2].astype(int), as_bytes(expected).astype(int), atol=1)
+
+
+def test_words_around_the_panels() -> None:
+    text = words(decomposition_figure([scene()], "complete"))
+    assert text[: SLOTS + 3] == list(column_names(SLOTS))
+    assert column_names(SLOTS) == (
+        "observation",
+        "reconstruction",
+        "object 1",
+        "object 2",
+        "object 3",
+        "object 4",
+        "background",
+    )
+    assert [word for word in text if word.startswith("presence")] == [
+        f"presence {value:.2f}" for value in sorted(PRESENCE, reverse=True)
+    ]
+    assert any("3 objects found" in word for word in text)
+    one = words(decomposition_figure([scene(presence=(0.1, 0.9, 0.1, 0.1))], "perceived"))
+    assert any("1 object found" in word for word in one)

@@ -1,0 +1,135 @@
+"""--set: every constant of a preset by its dotted name, with the type of its field."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewslots.commands.training import train
+from viewslots.errors import UserError
+from viewslots.model_presets import MODEL_PRESETS
+from viewslots.training import seeds
+from viewslots.training.changes import SECTIONS, fields_below, parse_changes, with_changes
+from viewslots.training.settings import RunSettings, plan_run
+
+SHORT: dict[str, Any] = {"steps": 4, "batch": 2, "device": "cpu"}
+
+
+def plan(preset: str, *words: str, **options: Any) -> RunSettings:
+    arguments = with_changes(options, parse_changes(words))
+    return plan_run(preset, "live", stored_views=3, data_sha256=None, **arguments)
+
+
+def leaves(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Dotted names and values, through dictionaries within dictionaries."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
+@pytest.mark.parametrize("preset", ["clevr-m1", "compact"])
+def test_every_constant_of_config_json_can_be_named(preset: str) -> None:
+    """Each given the value it has: the names are those of config.json, and nothing changes."""
+    settings = plan(preset)
+    for section, kind in SECTIONS.items():
+        values = leaves(settings.to_json()[section], section + ".")
+        assert set(values) == {name for name, _ in fields_below(kind, section + ".")}
+        written = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+        words = [f"{name}={'none' if text == 'null' else text}" for name, text in written.items()]
+        assert plan(preset, *words) == settings
+
+
+def test_values_have_the_type_of_their_field() -> None:
+    words = ("schedule.temperature_start=2", "schedule.kl_ramp_steps=7", "model.nvil.normalise=False")
+    settings = plan("tiny", *words, "model.nvil.channels=[4, 5]", "model.start.log_sigma=-1e-1", steps=24)
+    assert repr(settings.schedule.temperature_start) == "2.0"
+    assert (settings.schedule.kl_ramp_steps, settings.schedule.steps) == (7, 24)  # not squeezed once more
+    assert settings.model.nvil.normalise is False
+    assert settings.model.nvil.channels == (4, 5)
+    assert settings.model.start.log_sigma == -0.1
+    tiny = MODEL_PRESETS["tiny"]
+    assert settings.schedule.softness_start == tiny.schedule.softness_start
+    assert settings.model.object_decoder == tiny.model.object_decoder
+
+
+def test_changes_that_are_right_only_together() -> None:
+    grow = "model.{}_decoder.final_scale=8"
+    settings = plan("tiny", "model.image_size=64", grow.format("object"), grow.format("background"))
+    assert settings.model.image_size == 64
+    with pytest.raises(UserError, match="side 32, but image_size is 64"):
+        plan("tiny", "model.image_size=64")
+
+
+def test_fields_with_an_option_of_their_own_mean_the_same() -> None:
+    words = ("schedule.steps=24", "optimisation.batch_size=3", "optimisation.learning_rate=1e-4")
+    assert plan("tiny", *words) == plan("tiny", steps=24, batch=3, learning_rate=1e-4)
+    with pytest.raises(UserError, match=r"--learning-rate and --set optimisation\.learning_rate are the same"):
+        plan("tiny", "optimisation.learning_rate=1", learning_rate=1e-4)
+
+
+def test_a_second_stage_may_be_begun_from_nothing() -> None:
+    with pytest.raises(UserError, match="--init FIRST"):
+        plan("clevr-m3")
+    assert plan("clevr-m3", "optimisation.pretrained_preset=none").optimisation.pretrained_preset is None
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("schedule.temprature=2", r"no such field; known are schedule\.steps, schedule\.temperature_start, .*scale$"),
+        ("model.nvil=2", r"no such field; known are .*model\.nvil\.momentum"),
+        ("steps=2", "unknown section 'steps'; known are model, schedule, optimisation"),
+        ("schedule.steps", "give section.field=value, such as"),
+        ("schedule.steps=1.5", "--set schedule.steps=1.5: must be a whole number"),
+        ("schedule.softness_end=soft", "must be a number"),
+        ("model.nvil.normalise=yes", "must be true or false"),
+        ("model.object_decoder.stages=x", "must be a JSON list"),
+        ("model.object_decoder.stages=[[1,2]]", r"DecoderConfig\.stages cannot be"),
+        ("schedule.temperature_end=0", r"schedule\.temperature_end is 0\.0, but must be above 0"),
+        ("schedule.compactness_start=nan", r"schedule\.compactness_start is nan, but must be 0 or above"),
+        ("optimisation.decay_steps=0", r"optimisation\.decay_steps is 0, but must be above 0"),
+        ("optimisation.learning_rate=-1", r"optimisation\.learning_rate is -1\.0, but must be above 0"),
+    ],
+)
+def test_what_cannot_be(word: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        plan("tiny", word)
+    with pytest.raises(UserError, match="given twice"):
+        parse_changes(["schedule.steps=1", "schedule.steps=2"])
+
+
+def test_changes_are_in_the_folder_and_bind_a_resumed_run(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    train("tiny", run=run, data=str(shapes), set_=("schedule.temperature_start=2",), **SHORT)
+    config = json.loads((run / "config.json").read_text())["config"]
+    assert config["schedule"]["temperature_start"] == 2.0
+    first = capsys.readouterr().out
+    train(run=run, resume=True, device="cpu", set_=("schedule.temperature_start=2.0",))
+    assert capsys.readouterr().out == first
+    with pytest.raises(UserError, match=r"begun with --set schedule\.temperature_start 2\.0, not 3\.0"):
+        train(run=run, resume=True, device="cpu", set_=("schedule.temperature_start=3",))
+
+
+def test_seeds_hand_changes_on_and_resume_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[int, Any] = {}
+    monkeypatch.setattr(seeds, "run_seeds", lambda words, say: asked.update(words) or seeds.SeedResults({}, {}, 0))
+    (tmp_path / "seed-4").mkdir()
+    (tmp_path / "seed-4" / "config.json").touch()
+    change = ("schedule.temperature_start=2", "model.alpha=3")
+    with pytest.raises(SystemExit) as left:
+        train("tiny", run=tmp_path, data="live", seeds="3,4", set_=change, resume=True, fast=False, learning_rate=0.1)
+    assert left.value.code == 0
+    common = "train tiny --data live --learning-rate 0.1 --device auto --set {} --set {}".format(*change).split()
+    for seed, again in ((3, []), (4, ["--resume"])):
+        own = ["--seed", str(seed), "--run", str(tmp_path / f"seed-{seed}")]
+        assert asked[seed] == [*common, *own, *again, "--no-fast"]
+    asked.clear()
+    with pytest.raises(UserError, match="unknown section"):
+        train("tiny", run=tmp_path, data="live", seeds="3,4", set_=("x=1",))
+    assert not asked

@@ -1,0 +1,140 @@
+"""`viewslots decompose`, as a user calls it."""
+
+import io
+import json
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from viewslots.cli import main
+from viewslots.viewpoints.export import from_run_lengths
+
+
+class Call:
+    """What one call of the command line wrote, and how it ended."""
+
+    def __init__(self, *words: object, code: int = 0) -> None:
+        out, err = io.StringIO(), io.StringIO()
+        ended: int | str | None = 0
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", ["viewslots", *map(str, words), "--device", "cpu"])
+            try:
+                main()
+            except SystemExit as end:
+                ended = end.code
+        self.stdout, self.stderr = out.getvalue(), err.getvalue()
+        assert ended == code, self.stderr
+
+
+@pytest.fixture(scope="module")
+def photos(clevr: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Four views of a scene as a user might have them: larger, wider, one turned by EXIF."""
+    folder = tmp_path_factory.mktemp("photos")
+    files = []
+    for number, pixels in enumerate(clevr[0]):
+        large = Image.fromarray(pixels).resize((256, 256), Image.Resampling.BICUBIC)
+        wide = Image.new("RGB", (400, 256), "black")
+        wide.paste(large, (72, 0))
+        exif = Image.Exif()
+        if number == 1:
+            wide = wide.transpose(Image.Transpose.ROTATE_90)
+            exif[0x0112] = 6
+        files.append(folder / f"photo {number}.jpg")
+        wide.save(files[-1], quality=95, exif=exif)
+    return files
+
+
+@pytest.fixture(scope="module")
+def answer(photos: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object], str]:
+    out = tmp_path_factory.mktemp("answer") / "out"
+    command = [sys.executable, "-m", "viewslots", "decompose", "compact", *map(str, photos), "--out", str(out)]
+    done = subprocess.run([*command, "--device", "cpu"], capture_output=True, text=True, timeout=300, check=True)
+    return out, json.loads(done.stdout), done.stderr
+
+
+def test_the_summary_names_what_was_written(answer: tuple[Path, dict[str, object], str]) -> None:
+    out, printed, said = answer
+    assert isinstance(printed["files"], list)
+    assert all(Path(name).is_file() for name in printed["files"])
+    record = json.loads(Path(str(printed["scene"])).read_text())
+    assert printed["count"] == record["count"] == len(record["objects"])
+    assert 1 <= record["count"] <= 7
+    assert record["provenance"]["command"].startswith("viewslots decompose compact")
+    assert str(out / "sheet.png") in said
+    assert printed["warning"] is None
+
+
+def test_pictures_were_cropped_and_turned(answer: tuple[Path, dict[str, object], str], clevr: np.ndarray) -> None:
+    for number, pixels in enumerate(clevr[0], 1):
+        seen = np.asarray(Image.open(answer[0] / f"observation/view-{number}.png"), np.float64)
+        assert seen.shape == (64, 64, 3)
+        assert np.abs(seen - pixels).mean() < 4
+
+
+def test_masks_and_sheet_have_content(answer: tuple[Path, dict[str, object], str]) -> None:
+    record = json.loads((answer[0] / "scene.json").read_text())
+    for view in record["views"]:
+        covered = sum(from_run_lengths(mask).sum() for mask in view["masks"].values())
+        assert 0 < covered < 64 * 64
+        assert covered + from_run_lengths(view["background"]).sum() == 64 * 64
+    for name in ("sheet.png", "sheet-complete.png"):
+        sheet = np.asarray(Image.open(answer[0] / name))
+        assert sheet.shape[1] > 600
+        assert sheet.std() > 5
+
+
+def test_the_same_call_gives_the_same_answer(
+    answer: tuple[Path, dict[str, object], str], photos: list[Path], tmp_path: Path
+) -> None:
+    Call("decompose", "compact", *photos, "--out", tmp_path / "again")
+    for path in answer[0].rglob("*.png"):
+        first, again = (
+            np.asarray(Image.open(file), int) for file in (path, tmp_path / "again" / path.relative_to(answer[0]))
+        )
+        assert np.abs(first - again).max() <= 1  # the other process may sum in another order
+    Call("decompose", "compact", photos[0], "--out", tmp_path / "again", "--slots", 3, "--seed", 5)
+    record = json.loads((tmp_path / "again/scene.json").read_text())
+    assert len(record["presence"]) == 3
+    assert len(list((tmp_path / "again/observation").iterdir())) == 1
+
+
+def test_a_warning_for_pictures_of_another_world(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (80, 80, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    done = Call("decompose", "compact", tmp_path / "noise.png", "--out", tmp_path / "out")
+    warning = json.loads(done.stdout)["warning"]
+    assert warning.startswith("picture 1 looks unlike what this model was trained on")
+    assert f"warning: {warning}" in done.stderr
+
+
+def test_names_of_pictures_are_never_paths_of_answers(clevr: np.ndarray, tmp_path: Path) -> None:
+    tricky = tmp_path / "in" / "..%2f..%2fview-1.png"
+    tricky.parent.mkdir()
+    Image.fromarray(clevr[0, 0]).save(tricky)
+    Call("decompose", "compact", tricky, "--out", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+    assert not [path for path in (tmp_path / "out").rglob("*") if "%2f" in path.name]
+
+
+def test_bad_input_gets_one_clear_line(photos: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("x")
+    (tmp_path / "words.jpg").write_text("no picture")
+    for words, hint in (
+        (("compact", tmp_path / "missing.jpg", "--out", tmp_path / "o"), "missing.jpg: no such file"),
+        (("compact", photos[0], tmp_path / "words.jpg", "--out", tmp_path / "o"), "words.jpg: not a picture"),
+        (("compact", photos[0], "--out", tmp_path / "full"), "something else"),
+        (("nobody", photos[0], "--out", tmp_path / "o"), "nobody"),
+        (("compact", "--out", tmp_path / "o"), "at least one picture"),
+        (("compact", photos[0], "--out", tmp_path / "o", "--slots", 0), "at least 1"),
+    ):
+        done = Call("decompose", *words, code=1)
+        assert done.stdout == ""
+        assert len(done.stderr.splitlines()) == 1
+        assert hint in done.stderr
+    assert not (tmp_path / "o").exists()

@@ -1,0 +1,229 @@
+"""Infer once, render many: against the model's own pass, and on real pictures with the shipped model."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import viewslots
+from viewslots.errors import UserError
+from viewslots.model_presets import TINY
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.types import Latents, Rendering, SceneBatch
+from viewslots.viewpoints.scene import InferredScene, Reader, View
+
+
+def batch_of(pictures: Tensor) -> SceneBatch:
+    return SceneBatch(pictures[None], torch.ones(1, len(pictures), dtype=torch.bool))
+
+
+@torch.no_grad()
+def whole_rendering(scene: InferredScene, views: Tensor, shown: Sequence[int]) -> Rendering:
+    """Ocloc.render of all objects, those that are not shown with presence logits of minus infinity."""
+    logits = torch.full((1, len(scene.objects)), -torch.inf)
+    logits[0, list(shown)] = torch.inf
+    latents = Latents(views[None], scene.background[None], scene.objects[None], logits)
+    model = scene.reader.model
+    return model.render(latents, model.annealed())
+
+
+def assert_shows(view: View, whole: Rendering, v: int, shown: Sequence[int]) -> None:
+    torch.testing.assert_close(view.image, whole.reconstruction[0, v], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(view.masks, whole.perceived[0, v], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(view.background, whole.background[0, v], atol=1e-6, rtol=1e-5)
+    for k in range(len(view.order)):
+        if k in shown:
+            torch.testing.assert_close(view.complete[k], whole.logit_shp[0, v, k].sigmoid(), atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(view.appearance[k], whole.appearance[0, v, k], atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(view.order[k], whole.order[0, v, k], atol=1e-6, rtol=1e-5)
+        else:
+            assert not view.complete[k].any()
+            assert not view.appearance[k].any()
+            assert view.order[k] == -torch.inf
+
+
+@torch.no_grad()
+def test_decompose_is_algorithm_1_with_the_likeliest_background(reader: Reader, pictures: Tensor) -> None:
+    """Oracle: the model's own inference, told which slot is the background by the arg max of its pi."""
+    model, batch = reader.model, batch_of(pictures)
+    noise = model.draw_noise(batch, torch.Generator().manual_seed(5), 6)
+    best = model.infer(batch, noise).log_pi.argmax(-1)
+    expected = model.infer(batch, noise, background_index=best)
+    scene = reader.decompose(pictures, seed=5, slots=6)
+    assert torch.equal(scene.views, expected.mu_view[0])
+    assert torch.equal(scene.background, expected.mu_bck[0])
+    assert torch.equal(scene.objects, expected.mu_attr[0])
+    assert torch.equal(scene.presence, expected.logit_kappa[0].sigmoid())
+    assert scene.objects.shape == (6, TINY.attr_dim)
+    assert scene.images is not None
+    assert torch.equal(scene.images, pictures)
+
+
+def test_decompose_depends_on_the_seed_alone(reader: Reader, pictures: Tensor) -> None:
+    first, again, other = (reader.decompose(pictures, seed=seed).objects for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("shown", [(0, 1, 2, 3), (2,), (3, 0), ()])
+def test_render_is_the_models_rendering(scene: InferredScene, shown: tuple[int, ...]) -> None:
+    views = torch.randn(11, 3, generator=torch.Generator().manual_seed(2))  # more than are rendered at once
+    whole = whole_rendering(scene, views, shown)
+    many = scene.render_many(views, shown=shown)
+    assert len(many) == 11
+    for v, view in enumerate(many):
+        assert_shows(view, whole, v, shown)
+        assert view.shown == tuple(sorted(shown))
+    assert_shows(scene.render(views[4], shown=shown), whole, 4, shown)
+
+
+def test_objects_hide_each_other_in_this_test(scene: InferredScene) -> None:
+    """Else the comparison above would not see a wrong order or a wrong index."""
+    view = scene.render(shown=range(4))
+    assert (view.masks.amax((1, 2)) > 0.05).all()
+    assert (view.complete - view.masks[1:] > 0.2).any()
+    assert len(set(view.order.tolist())) == 4
+
+
+def test_by_default_the_first_view_shows_the_present_objects(scene: InferredScene) -> None:
+    assert scene.present() == [0, 2, 3]
+    assert scene.count == 3
+    assert_shows(scene.render(), whole_rendering(scene, scene.views, [0, 2, 3]), 0, [0, 2, 3])
+
+
+def test_only_shown_objects_are_decoded(scene: InferredScene) -> None:
+    decoded: list[int] = []
+    decoder = scene.reader.model.generation.f_shp_apc
+    hook = decoder.register_forward_hook(lambda module, given, made: decoded.append(len(given[0])))
+    scene.render(shown=[1, 3])
+    scene.render_many(scene.views[:2], shown=[2])
+    hook.remove()
+    assert decoded == [2, 2]
+
+
+def test_masks_sum_to_one_and_segment_names_the_largest(scene: InferredScene) -> None:
+    view = scene.render()
+    torch.testing.assert_close(view.masks.sum(0), torch.ones(32, 32))
+    assert torch.equal(view.segment(), torch.from_numpy(view.masks.numpy().argmax(0)))
+    empty = scene.render(shown=[])
+    assert torch.equal(empty.image, empty.background)
+    assert not empty.segment().any()
+
+
+def test_nearest_first(scene: InferredScene) -> None:
+    view = replace(scene.render(), order=torch.tensor([0.5, -torch.inf, 2.0, -1.0]))
+    assert view.nearest_first() == [2, 0, 3]
+
+
+@torch.no_grad()
+def test_estimate_is_the_papers_viewpoint_estimation(scene: InferredScene, pictures: Tensor) -> None:
+    model, more = scene.reader.model, pictures.flip(-1)[:2]
+    assert scene.posterior is not None
+    noise = model.draw_noise(batch_of(more), torch.Generator().manual_seed(9), 4)
+    expected = model.estimate_views(batch_of(more), scene.posterior, noise).mu_view[0]
+    assert torch.equal(scene.estimate(more, seed=9), expected)
+    assert not torch.equal(scene.estimate(more, seed=8), expected)
+
+
+def test_a_scene_from_the_prior(reader: Reader) -> None:
+    scene, again, other = reader.prior(4, views=2), reader.prior(4, views=2), reader.prior(5, views=2)
+    assert scene.images is None
+    assert torch.equal(scene.objects, again.objects)
+    assert torch.equal(scene.render().image, again.render().image)
+    assert not torch.equal(scene.objects, other.objects)
+    assert set(scene.presence.tolist()) <= {0.0, 1.0}
+    drawn = [reader.prior(seed, slots=6) for seed in range(300)]
+    views = torch.cat([item.views for item in drawn])
+    assert views.shape == (1200, 3)
+    assert abs(float(views.mean())) < 0.1
+    assert abs(float(views.std()) - 1) < 0.1
+    # The mean of Beta(alpha / K, 1) is alpha / (alpha + K), with alpha = 3 and K = 6.
+    assert abs(np.mean([item.count / 6 for item in drawn]) - 3 / 9) < 0.05
+    with pytest.raises(UserError, match="never seen"):
+        scene.estimate(torch.rand(1, 3, 32, 32))
+
+
+def test_scenes_are_frozen_and_cheap_to_change(scene: InferredScene) -> None:
+    with pytest.raises(FrozenInstanceError):
+        scene.presence = torch.ones(4)  # type: ignore[misc]
+    changed = replace(scene, presence=torch.ones(4))
+    assert changed.objects is scene.objects
+    assert changed.posterior is scene.posterior
+    assert scene.count == 3
+
+
+def test_one_clear_line_for_what_cannot_be(reader: Reader, scene: InferredScene) -> None:
+    with pytest.raises(UserError, match="per-view baseline"):
+        Reader(PerViewOcloc(TINY))
+    with pytest.raises(UserError, match="no object 4"):
+        scene.render(shown=[4])
+    with pytest.raises(UserError, match="no object -1"):
+        scene.render(shown=[-1])
+    with pytest.raises(UserError, match="3 numbers"):
+        scene.render(torch.zeros(4))
+    with pytest.raises(UserError, match=r"\[V, 3\]"):
+        scene.render_many(torch.zeros(3))
+    with pytest.raises(UserError, match="NaN"):
+        scene.render(torch.tensor([0.0, torch.nan, 0.0]))
+    with pytest.raises(UserError, match="32x32"):
+        reader.decompose(torch.rand(2, 3, 64, 64))
+    with pytest.raises(UserError, match="at least one view"):
+        reader.decompose(torch.rand(0, 3, 32, 32))
+    with pytest.raises(UserError, match="at least one view"):
+        reader.prior(0, views=0)
+    with pytest.raises(UserError, match="seed"):
+        reader.prior(-1)
+    with pytest.raises(UserError, match="K must be at least 1"):
+        reader.decompose(torch.rand(1, 3, 32, 32), slots=0)
+    with pytest.raises(UserError, match="K must be at least 1"):
+        reader.prior(0, slots=0)
+    with pytest.raises(UserError, match="at most 64 objects"):
+        reader.decompose(torch.rand(1, 3, 32, 32), slots=10**9)
+
+
+def test_no_views_make_no_pictures(scene: InferredScene) -> None:
+    assert scene.render_many(torch.zeros(0, 3)) == []
+
+
+def test_the_reader_puts_its_model_into_evaluation_mode() -> None:
+    model = Ocloc(TINY).train()
+    assert not Reader(model).model.training
+
+
+def test_the_shipped_model_rebuilds_what_it_sees(clevr_scenes: list[InferredScene]) -> None:
+    for scene in clevr_scenes:
+        assert scene.images is not None
+        for seen, view in zip(scene.images, scene.render_many(scene.views), strict=True):
+            flat = seen.mean((1, 2), keepdim=True)
+            assert (view.image - seen).square().mean() < 0.5 * (flat - seen).square().mean()
+
+
+def test_the_shipped_model_finds_the_place_of_its_own_pictures(clevr_scenes: list[InferredScene]) -> None:
+    """Viewpoints that are estimated for pictures it has seen lie nearest to those that were inferred with the scene."""
+    for scene in clevr_scenes:
+        assert scene.images is not None
+        apart = torch.cdist(scene.estimate(scene.images), scene.views)
+        assert apart.argmin(1).tolist() == [0, 1, 2, 3]
+
+
+def test_load_takes_names_and_folders(tmp_path: object) -> None:
+    folder = f"{tmp_path}/saved"
+    Ocloc(TINY).save_pretrained(folder)
+    assert viewslots.load(folder).size == 32
+    shipped = viewslots.load("compact")
+    assert (shipped.size, shipped.slots, shipped.view_dim, shipped.device.type) == (64, 7, 4, "cpu")
+    with pytest.raises(UserError, match="no such folder"):
+        viewslots.load("no-such-model")
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        viewslots.lode  # noqa: B018
+
+
+def test_importing_viewslots_is_light() -> None:
+    code = "import sys, viewslots; viewslots.__version__; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False False\n"
