@@ -176,11 +176,3 @@ def test_info_counts_the_papers_parameters() -> None:
 )
 def test_bad_input_gets_one_clear_line(words: tuple[object, ...], hint: str) -> None:
     assert hint in refused(*words)
-
-
-def test_demo_shows_a_sheet(tmp_path: Path) -> None:
-    done = viewslots("demo", "--out", tmp_path / "demo", "--seed", 1)
-    made = json.loads(done.stdout)
-    assert Path(made["sheet"]).stat().st_size > 20_000
-    assert Path(made["sheet"]).name in done.stderr
-    viewslots("check-data", made["data"])

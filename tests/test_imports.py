@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "terminal": set(),
     "commands": {
         "bench",
+        "commands",
         "data",
         "data_presets",
         "demo",

@@ -338,12 +338,15 @@ def test_out_makes_its_folder_and_is_no_folder_itself(folder: Folder, capsys: py
         assert re.fullmatch("viewslots: --out: .* is a folder; name a file in it.*\n", capsys.readouterr().err)
 
 
-def test_what_was_perhaps_meant_otherwise_is_said(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_perhaps_meant_otherwise_is_said(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A misspelt name, and masks of 0 and 1: no errors, but a line each on stderr."""
     prediction, truth, _ = case()
     binary = {name: (prediction[name] > 0.5).astype(np.uint8) for name in ("layer_masks", "complete_shapes")}
     folder.save(prediction | binary | {"complete_shape": np.zeros(3)}, truth | {"image": np.zeros(2)})
-    sys.argv = ["viewslots", "score", *(str(folder.path / name) for name in ("pred.npz", "truth.npz"))]
+    files = [str(folder.path / name) for name in ("pred.npz", "truth.npz")]
+    monkeypatch.setattr(sys, "argv", ["viewslots", "score", *files])
     cli.main()
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(str(folder.path) + "/")[1].split(";")[0] for line in lines] == [

@@ -329,7 +329,8 @@ def test_a_hundred_fast_clicks(explorer: Page) -> None:
     explorer.evaluate(
         """() => { const inputs = [...document.querySelectorAll('#stand input')];
         for (let k = 0; k < 100; k++) inputs[(k + 1) % inputs.length].click();
-        document.querySelectorAll('#open, #surprise, #exchange, #undo').forEach(b => { for (let k = 0; k < 5; k++) b.click(); }); }"""
+        for (const button of document.querySelectorAll('#open, #surprise, #exchange, #undo'))
+            for (let k = 0; k < 5; k++) button.click(); }"""
     )
     explorer.wait_for_function("document.querySelectorAll('.vs-main').length === 1")
     expect(explorer.locator("#picture figcaption b")).not_to_have_text("Scene 22")
@@ -374,11 +375,12 @@ def test_the_keyboard_reaches_every_control(explorer: Page) -> None:
     explorer.get_by_role("button", name="Walk from one picture to another").click()
     expect(explorer.locator("#share input[type=range]")).to_be_visible()
     reached: set[str] = set()
+    ids_around_the_focus = """() => { let part = document.activeElement, ids = [];
+        while (part) { ids.push(part.id); part = part.parentElement; } return ids; }"""
     explorer.locator("body").press("Home")
     for _ in range(60):
         explorer.keyboard.press("Tab")
-        script = "() => { let e = document.activeElement, ids = []; while (e) { ids.push(e.id); e = e.parentElement; } return ids; }"
-        reached |= set(explorer.evaluate(script))
+        reached |= set(explorer.evaluate(ids_around_the_focus))
         if wanted <= reached:
             break
     assert wanted <= reached

@@ -101,7 +101,9 @@ def test_saved_at_print_quality_with_words_as_words(tmp_path: Path) -> None:
         pixels = np.asarray(image.convert("RGB"))
     for half in (pixels[:, :1300], pixels[:, 1300:]):
         assert (half < 100).all(-1).mean() > 0.002
-    texts = ["".join(node.itertext()).strip() for node in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
+    texts = [
+        "".join(node.itertext()).strip() for node in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")
+    ]
     assert {"Training of a run", *SCORES, "held-out", "step"} <= set(texts)
     again = save_figure(training_curves(rows(), "Training of a run"), tmp_path / "again")
     assert again[1].read_bytes() == svg.read_bytes()

@@ -81,7 +81,9 @@ def test_words_shrink_until_they_fit() -> None:
     assert fitting("x" * 500, 100) == 12
 
 
-@pytest.mark.parametrize(("sides", "zoom"), [((64, 64), 4), ((32, 32), 8), ((128, 128), 2), ((300, 20), 1), ((90, 85), 2)])
+@pytest.mark.parametrize(
+    ("sides", "zoom"), [((64, 64), 4), ((32, 32), 8), ((128, 128), 2), ((300, 20), 1), ((90, 85), 2)]
+)
 def test_pictures_grow_by_whole_factors(sides: tuple[int, int], zoom: int) -> None:
     assert whole_zoom(sides) == zoom
 

@@ -1,7 +1,6 @@
 """evaluate, estimate-viewpoints, report."""
 
 import ctypes
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -113,7 +112,7 @@ def _evaluated(run: str, data: Path, out: Path, which: Which, device: str, asked
     from viewslots.data.store import Store
     from viewslots.evaluation.protocol import Plan
     from viewslots.evaluation.protocol import evaluate as evaluated
-    from viewslots.evaluation.results import result
+    from viewslots.evaluation.results import require_file, result
     from viewslots.provenance import provenance
 
     require_file(out)
@@ -133,18 +132,6 @@ def _evaluated(run: str, data: Path, out: Path, which: Which, device: str, asked
         write_json(out, written)
     means = {kind: _means(written[kind]) for kind in ("pooled", "paper", "extras")}
     print_json({"results": str(out)} | means)
-
-
-def require_file(out: Path) -> None:
-    """Before hours of work: a place to write to."""
-    from viewslots.data.disk import plain_errors
-
-    with plain_errors("writing", out):
-        if out.is_dir():
-            raise UserError(f"--out: {out} is a folder; name a file in it, such as {out / 'results.json'}")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(out.parent, os.W_OK):
-            raise UserError(f"--out: no permission to write to {out.parent}; choose another place")
 
 
 def _keep_memory() -> None:

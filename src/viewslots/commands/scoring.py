@@ -5,7 +5,6 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import require_file
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 
@@ -30,6 +29,7 @@ def score(
     """
     from viewslots.data.disk import plain_errors, write_json
     from viewslots.evaluation.arrays import ScorePair
+    from viewslots.evaluation.results import require_file
     from viewslots.evaluation.score import SceneScores, score_scenes
 
     if out is not None:

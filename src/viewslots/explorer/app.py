@@ -1,9 +1,5 @@
 """The page at work: what each control does, and which parts follow. All thinking is done in `session`."""
 
-import os
-
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
-
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,8 +113,9 @@ class Page:
         number = secrets.randbelow(100_000)
         return self.open_scene(session, number, pictures) | {self.scene.number: number}
 
-    def open_files(self, session: Session, files: list[str] | None) -> Update:
-        images = read_uploads(files, self.explorer.uploads, self.explorer.reader.size)
+    def open_files(self, session: Session, files: list[dict[str, Any]] | None) -> Update:
+        paths = [str(file["path"]) for file in files or ()]
+        images = read_uploads(paths, self.explorer.uploads, self.explorer.reader.size)
         session.open(open_photos(self.explorer.reader, images))
         return self.after_opening(session)
 
@@ -164,7 +161,8 @@ class Page:
         scene, camera, mix, look = self.scene, self.camera, self.mix, self.look
         self._opens([scene.open.click, scene.number.submit], self.open_scene, [scene.number, scene.pictures])
         self._opens([scene.surprise.click], self.open_surprise, [scene.pictures])
-        self._opens([scene.files.upload], self.open_files, [scene.files])
+        # As the browser names them: the framework's own reading leaves empty files behind.
+        self._opens([scene.files.upload], self.open_files, [scene.files], preprocess=False)
         self._opens([mix.open_other.click, mix.other_number.submit], self.open_second, [mix.other_number])
         self._follows(look.mode, self.look_as)
         self._follows(look.switches, self.switch)
@@ -179,10 +177,10 @@ class Page:
         self._edits(mix.ground, Session.take_background, [])
         self._edits(mix.undo, Session.undo, [])
 
-    def _opens(self, triggers: list[Any], answer: Callable[..., Update], inputs: list[Any]) -> None:
+    def _opens(self, triggers: list[Any], answer: Callable[..., Update], inputs: list[Any], **how: Any) -> None:
         """Takes seconds: one at a time, of all users, and further clicks meanwhile do nothing."""
-        shown: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": [self.look.picture]}
-        self._on(triggers, answer, inputs, concurrency_limit=1, concurrency_id="opening", **shown)
+        how |= {"show_progress": "minimal", "show_progress_on": [self.look.picture]}
+        self._on(triggers, answer, inputs, concurrency_limit=1, concurrency_id="opening", **how)
 
     def _follows(self, part: Any, answer: Callable[..., Update], inputs: list[Any] | None = None) -> None:
         """Of many fast moves, only the last one waiting is answered."""

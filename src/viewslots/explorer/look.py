@@ -4,7 +4,7 @@ FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "
 MONO_FONTS = ["ui-monospace", "Menlo", "Consolas", "monospace"]
 
 CSS = """
-.gradio-container { max-width: 1280px !important; margin: 0 auto !important; }
+.gradio-container { max-width: 1280px !important; margin: 0 auto !important; overflow: clip !important; }
 .vs-main { margin: 0; }
 .vs-main img { display: block; width: 100%; max-width: 560px; aspect-ratio: 1; margin: 0 auto; border-radius: 10px; }
 .vs-main figcaption { display: flex; flex-wrap: wrap; gap: 4px 16px; justify-content: space-between; max-width: 560px;

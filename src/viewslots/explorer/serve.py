@@ -1,5 +1,6 @@
 """From a page to a server: local unless told otherwise, nothing shared, nothing left behind."""
 
+import importlib.util
 import os
 import signal
 import socket
@@ -41,7 +42,7 @@ def serve(reader: Reader, world: World | None, host: str, port: int, ready: Call
 
 def launched(reader: Reader, world: World | None, host: str, port: int, folder: Path) -> Any:
     """The page, running in threads of its own."""
-    os.environ["GRADIO_TEMP_DIR"] = str(folder)  # before the page is built: each part of it remembers this
+    os.environ |= {"GRADIO_TEMP_DIR": str(folder), "GRADIO_ANALYTICS_ENABLED": "False"}  # read when gradio is imported
     import gradio as gr
     from starlette.middleware import Middleware
 
@@ -75,11 +76,9 @@ def launched(reader: Reader, world: World | None, host: str, port: int, folder: 
 
 
 def require_gradio() -> None:
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    try:
-        import gradio  # noqa: F401
-    except ImportError as error:
-        raise UserError(INSTALL) from error
+    """Without importing it yet, which makes a folder."""
+    if importlib.util.find_spec("gradio") is None:
+        raise UserError(INSTALL)
 
 
 def free_port(host: str, port: int) -> int:

@@ -26,24 +26,27 @@ def save_mp4(frames: Frames, path: Path, rate: int = FRAMES_PER_SECOND) -> Path:
 
     _, height, width, _ = frames.shape
     even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), constant_values=255)
-    options = ["-crf", "14", "-preset", "medium", "-tune", "animation", "-movflags", "+faststart"]
+    given = [
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "rgb24",
+        "-s",
+        f"{even.shape[2]}x{even.shape[1]}",
+        "-r",
+        str(rate),
+        "-i",
+        "-",
+    ]
+    quality = ["-c:v", "libx264", "-crf", "14", "-preset", "medium", "-tune", "animation", "-pix_fmt", "yuv420p"]
     try:
-        writer = imageio_ffmpeg.write_frames(
-            str(path),
-            (even.shape[2], even.shape[1]),
-            fps=rate,
-            codec="libx264",
-            macro_block_size=2,
-            output_params=options,
-            ffmpeg_log_level="error",
-        )
-        writer.send(None)
-        for frame in even:
-            writer.send(np.ascontiguousarray(frame))
-        writer.close()
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path}: ffmpeg cannot write it ({reason}); reinstall imageio-ffmpeg") from error
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", *given, *quality, "-movflags", "+faststart"]
+        done = subprocess.run([*command, str(path)], input=even.tobytes(), capture_output=True, check=False)
+        reason = done.stderr.decode(errors="replace") if done.returncode else ""
+    except (OSError, RuntimeError) as error:
+        reason = str(error) or type(error).__name__
+    if reason:
+        raise UserError(f"{path}: ffmpeg cannot write it ({' '.join(reason.split())[:160]})")
     return path
 
 

@@ -1,0 +1,168 @@
+"""`viewslots figures`: what it makes of which run, and what it refuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from block_world import make_blocks
+from figure_scenes import cut, pictures, reader
+from PIL import Image
+
+from viewslots.commands.show import figures
+from viewslots.data.store import Store
+from viewslots.errors import UserError
+from viewslots.evaluation.floor import KMeansMethod
+from viewslots.evaluation.protocol import Plan, evaluate
+from viewslots.evaluation.results import result
+from viewslots.figures.decompositions import decomposition_figure
+from viewslots.figures.starts import best_start
+from viewslots.model_presets import TINY
+from viewslots.models.ocloc.model import Ocloc
+from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.training.run import RunFolder
+from viewslots.viewpoints.likeness import picture_errors
+
+SCENES = ["decomposition-perceived", "decomposition-complete", "viewpoints-sampled", "viewpoints-axes"]
+TURNING = ["viewpoints-interpolated", "camera-path"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_blocks(tmp_path_factory.mktemp("data") / "blocks")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    Ocloc(TINY).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path, data: Path) -> Path:
+    """A run folder with a model, rows of metrics and results."""
+    with RunFolder.create(tmp_path / "run", {"preset": "tiny", "seed": 0}) as folder:
+        folder.log({"step": 1, "kind": "train", "loss": 3.0})
+        folder.log({"step": 1, "kind": "valid", "loss": 2.0, "ARI-O": 0.5})
+        folder.keep_best(Ocloc(TINY), 1, {"loss": 2.0})
+    store, plan = Store.open(data), Plan("test1", views=2, slots=2, repeats=1, extras=False)
+    about = {"method": "kmeans", "run": "kmeans", "preset": None, "training": None, "provenance": None}
+    content = result(evaluate(KMeansMethod(), store, plan), store, plan, about)
+    (folder.path / "results.json").write_text(json.dumps(content))
+    return folder.path
+
+
+def made(capsys: pytest.CaptureFixture[str], *words: Any, **options: Any) -> dict[str, list[str]]:
+    figures(*words, **{"device": "cpu", "frames": 4} | options)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_saved_model(saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = made(capsys, str(saved), data=data, out=tmp_path / "deep" / "out", scenes=2)
+    assert list(found) == [*SCENES, *TURNING, "viewpoints-estimated"]
+    endings = {name: [Path(file).suffix for file in files] for name, files in found.items()}
+    assert endings.pop("camera-path") == [".mp4", ".gif"]
+    assert set(map(tuple, endings.values())) == {(".png", ".svg")}
+    for files in found.values():
+        assert all(Path(file).stat().st_size > 1000 for file in files)
+
+
+def test_the_figure_shows_the_first_views_as_the_model_sees_them(
+    saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The data set has 64 x 64 pixels, the model 32 x 32: means of squares."""
+    found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=2, views=2, seed=5)
+    stored = Store.open(data).split("test1")["image"][:2, :2].astype(float)
+    small = stored.reshape(2, 2, 32, 2, 32, 2, 3).mean((3, 5)) / 255
+    image = torch.tensor(small).float().permute(0, 1, 4, 2, 3)
+    untrained = replace(reader(), model=Ocloc(TINY))
+    sheet = decomposition_figure([untrained.decompose(views, seed=5) for views in image], "complete")
+    with Image.open(found["decomposition-complete"][0]) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    assert pixels.shape[:2] == (sheet.height, sheet.width)
+    for panel in sheet.panels:
+        np.testing.assert_allclose(cut(pixels, panel).astype(int), panel.pixels, atol=1)
+    observed = [panel for panel in sheet.panels if panel.title.endswith("observation")]
+    assert len(observed) == 4
+    for panel, expected in zip(observed, small.reshape(4, 32, 32, 3), strict=True):
+        np.testing.assert_allclose(cut(pixels, panel), expected * 255, atol=0.51)
+
+
+def test_a_run_folder_also_has_curves_and_tables(
+    run: Path, saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = made(capsys, str(run), data=data, out=tmp_path / "out", scenes=1, compare=(str(saved), "kmeans"))
+    names = ["comparison", "training", "scores-pooled", "scores-paper"]
+    assert list(found) == [*SCENES, *TURNING, "viewpoints-estimated", *names]
+    text = Path(found["comparison"][1]).read_text()
+    assert [name for name in ("run", "model", "kmeans") if f"{name}: objects" in text] == ["run", "model", "kmeans"]
+    assert "Training of run" in Path(found["training"][1]).read_text()
+    table = Path(found["scores-pooled"][1]).read_text()
+    assert "floor: k-means" in table
+    assert "M = 2, K = 2" in table
+    mean = json.loads((run / "results.json").read_text())["pooled"]["ARI-A"]["mean"]
+    assert f"{mean:.3f} ± 0.000" in table
+
+
+def test_the_baseline_can_be_compared_with_but_not_turned(
+    saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PerViewOcloc(TINY).save_pretrained(tmp_path / "baseline")
+    found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=1, compare=(str(tmp_path / "baseline"),))
+    assert "baseline: objects" in Path(found["comparison"][1]).read_text()
+    with pytest.raises(UserError, match="no camera to turn"):
+        figures(str(tmp_path / "baseline"), data=data, out=tmp_path / "out")
+
+
+def test_scenes_of_one_view_have_no_path(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    single = make_blocks(tmp_path / "single", views=1)
+    found = made(capsys, str(saved), data=single, out=tmp_path / "out", scenes=2)
+    assert list(found) == SCENES
+    assert list(made(capsys, str(saved), data=single, out=tmp_path / "out", scenes=1)) == SCENES[:3]
+
+
+def test_all_views_seen_leaves_none_to_hold_out(
+    saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=1, views=5)
+    assert list(found) == [*SCENES, *TURNING]
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"scenes": 4}, r"--scenes: 4 asked for, but test1 of .* has 3"),
+        ({"scenes": 0}, "at least 1"),
+        ({"frames": 0}, "at least 1"),
+        ({"views": 6}, "6 views asked for"),
+        ({"split": "test9"}, "no split 'test9'"),
+        ({"compare": ("nothing-here",)}, "nothing-here: no such folder"),
+        ({"results": (Path("/nonexistent/results.json"),)}, "no such file"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], hint: str, saved: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=hint):
+        figures(str(saved), data=data, out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_in_the_way(saved: Path, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(UserError, match="out"):
+        figures(str(saved), data=data, out=tmp_path / "out", scenes=1)
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_the_best_of_several_starts() -> None:
+    seen = pictures(3, 2)
+    errors = [float(picture_errors(reader().decompose(seen, seed=seed)).mean()) for seed in range(4, 9)]
+    assert len(set(errors)) > 1
+    best = best_start(reader(), seen, seed=4, starts=5)
+    assert float(picture_errors(best).mean()) == pytest.approx(min(errors))
+    first = best_start(reader(), seen, seed=4)
+    assert float(picture_errors(first).mean()) == pytest.approx(errors[0])
+    assert len(best_start(reader(), seen, starts=2, slots=6).objects) == 6
