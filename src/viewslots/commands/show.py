@@ -3,11 +3,10 @@
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import FLOOR, PAPER_VIEWS, Which
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -15,6 +14,9 @@ if TYPE_CHECKING:
     from viewslots.data.dataset import SceneDataset
     from viewslots.figures.album import Part
     from viewslots.types import Decomposition, SceneBatch
+
+PAPER_VIEWS = 4
+Which = Literal["best", "last"]
 
 
 def demo(
@@ -135,6 +137,7 @@ def _comparison(
     from viewslots.data.views import FirstViews
     from viewslots.evaluation.floor import KMeansMethod
     from viewslots.evaluation.protocol import keyed_generator
+    from viewslots.evaluation.report_rows import FLOOR
     from viewslots.figures.album import comparison_parts
     from viewslots.runs import load_run
     from viewslots.training.validation import shrunk_truth

@@ -159,7 +159,7 @@ def camera_parts(directions: int) -> CameraParts:
             with gr.Row():
                 start = gr.Dropdown([], label="From", elem_id="from", min_width=120)
                 end = gr.Dropdown([], label="To", elem_id="to", min_width=120)
-            share = slider(0, 1, 0, 0.02, "Way gone", "share")
+            share = slider(0, 1, 0, 0.02, "How far along", "share")
     return CameraParts(stand, pad, tuple(sliders), start, end, share)
 
 

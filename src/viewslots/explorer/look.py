@@ -40,7 +40,7 @@ CSS = """
   .vs-columns > .column { display: contents; }
   .vs-columns #given, .vs-columns #layers { order: 1; }
   .vs-columns #facts { order: 2; }
-  #picture { position: sticky; top: 0; z-index: 20; padding: 8px 0; background: var(--body-background-fill); }
+  #picture { position: sticky; top: 0; z-index: 60; padding: 8px 0; background: var(--body-background-fill); }
   .vs-main img { max-width: min(100%, 42vh); }
   .vs-main figcaption { justify-content: center; }
   .vs-strip { gap: 6px; }

@@ -50,11 +50,11 @@ def main_picture(session: Session) -> str:
     shown = png(session.picture())
     address = data_address(shown, "image/png")
     numbers = json.dumps(session.to_json(), indent=1).encode()
-    edits = f" &middot; edited: {escape(', '.join(table.edits))}" if table.edits else ""
+    edits = f", edited: {escape(', '.join(table.edits))}" if table.edits else ""
     name = "viewslots-" + "".join(sign if sign.isalnum() else "-" for sign in table.opened.title.lower())
     return (
         f'<figure class="vs-main"><img src="{address}" alt="{escape(described(session))}">'
-        f"<figcaption><b>{escape(table.opened.title)}</b>{edits}"
+        f"<figcaption><span><b>{escape(table.opened.title)}</b>{edits}</span>"
         f'<span class="vs-save">Save: <a id="save-picture" download="{name}.png" href="{address}">picture (PNG)</a> '
         f'<a id="save-numbers" download="{name}.json" href="{data_address(numbers, "application/json")}">'
         "numbers (JSON)</a></span></figcaption></figure>"

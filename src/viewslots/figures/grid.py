@@ -53,7 +53,7 @@ def grid(title: str, columns: Sequence[str], blocks: Sequence[Block], zoom: int 
     measures = _Measures(MARGIN + across + (2 * GAP if across else 0), zoom, size[1] * zoom, size[0] * zoom)
     labels = list(_headings(columns, measures))
     panels: list[Panel] = []
-    top = MARGIN + (LINE_HEIGHT if any(columns) else 0)
+    top = MARGIN + (LINE_HEIGHT + GAP if any(columns) else 0)
     for block in blocks:
         top = _add_block(block, columns, measures, top, panels, labels)
     count = max(len(row.cells) for block in blocks for row in block.rows)

@@ -37,6 +37,7 @@ class FusedLikelihood(Ocloc):
         with beside:
             baseline = self.nvil.baseline(batch.image, batch.view_mask)
         posterior = self.infer(batch, noise, background_index)
+        beside.lend(*vars(posterior).values())
         with beside:
             kls = divergences(posterior, batch.view_mask, self.config.alpha)
         nll = self.likelihood(batch, self.sample(posterior, noise, annealing), annealing, noise)

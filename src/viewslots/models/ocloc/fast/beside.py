@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 import torch
+from torch import Tensor
 
 
 @functools.cache
@@ -36,6 +37,12 @@ class Beside(AbstractContextManager["Beside"]):
     ) -> None:
         if self.stream is not None:
             self._inside.__exit__(kind, error, trace)
+
+    def lend(self, *tensors: Tensor) -> None:
+        """Tensors of the main work that the side work keeps for its backward pass: not to be reused before it is over."""
+        if self.stream is not None:
+            for tensor in tensors:
+                tensor.record_stream(self.stream)
 
     def join(self) -> None:
         if self.stream is not None:
