@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: setup demo check test soak blender-setup clean
+.PHONY: setup demo check browser test soak blender-setup clean
 
 setup: $(VENV)/.ready
 
@@ -29,6 +29,16 @@ check: setup
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal
+
+# The tests of the web page look at it through a browser. Debian's Chromium is taken where there is none yet.
+browser:
+	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null; then \
+		echo "no Chromium here, and no apt-get to install it with: install Chromium by hand, then run make test"; exit 1; fi; \
+	root=$$([ "$$(id -u)" = 0 ] || echo "sudo -n"); \
+	$$root apt-get install --yes --no-install-recommends chromium \
+		|| { $$root apt-get update && $$root apt-get install --yes --no-install-recommends chromium; } \
+		|| { echo "could not install Chromium (no network, or not root): run apt-get install chromium yourself"; exit 1; }
 
 # The five-seed learning run writes its figures where they are committed.
 soak: setup

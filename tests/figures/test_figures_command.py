@@ -1,6 +1,9 @@
 """`viewslots figures`: what it makes of which run, and what it refuses."""
 
+import base64
+import io
 import json
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,6 +93,22 @@ def test_the_figure_shows_the_first_views_as_the_model_sees_them(
     assert len(observed) == 4
     for panel, expected in zip(observed, small.reshape(4, 32, 32, 3), strict=True):
         np.testing.assert_allclose(cut(pixels, panel), expected * 255, atol=0.51)
+
+
+def test_the_last_views_are_held_out(
+    saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=1, views=2)
+    namespace = "{http://www.w3.org/2000/svg}"
+    images = ElementTree.parse(found["viewpoints-estimated"][1]).iter(f"{namespace}image")
+    shown = {str(image.findtext(f"{namespace}title")): str(image.get("href")) for image in images}
+    stored = Store.open(data).split("test1")["image"][0].astype(float)
+    small = stored.reshape(5, 32, 2, 32, 2, 3).mean((2, 4))
+    names = [f"Scene 1, held-out picture, new view {place}" for place in (1, 2, 3)]
+    assert list(shown)[:3] == names
+    for name, expected in zip(names, small[2:], strict=True):
+        with Image.open(io.BytesIO(base64.b64decode(shown[name].partition(",")[2]))) as image:
+            np.testing.assert_allclose(np.asarray(image), expected, atol=0.51)
 
 
 def test_a_run_folder_also_has_curves_and_tables(

@@ -40,7 +40,7 @@ def demo(
 
 
 def figures(
-    run: Positional[str],
+    run: Positional[Annotated[str, arg(metavar="RUN")]],
     /,
     data: Path,
     out: Path,

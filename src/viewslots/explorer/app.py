@@ -14,6 +14,7 @@ from viewslots.errors import UserError
 from viewslots.explorer import panels
 from viewslots.explorer.camera import REACH
 from viewslots.explorer.controls import FIRST_SCENE, PICTURES, laid_out
+from viewslots.explorer.look import FONTS, MONO_FONTS
 from viewslots.explorer.opened import Opened, open_numbered, open_photos
 from viewslots.explorer.session import Session
 from viewslots.explorer.sessions import Sessions
@@ -221,6 +222,11 @@ def whole(number: float | None) -> int:
     if number is None or number != int(number):
         raise UserError("type a whole number")
     return int(number)
+
+
+def theme() -> gr.themes.Base:
+    """With fonts that are on every machine: others would be fetched from a web site."""
+    return gr.themes.Default(font=FONTS, font_mono=MONO_FONTS)
 
 
 def build(explorer: Explorer) -> gr.Blocks:

@@ -1,7 +1,8 @@
 """A scene on the table: what the model was shown, what it made of it, and the truth where there is one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -27,6 +28,8 @@ class Opened:
     """The true objects in words."""
     truth: SceneTruth | None = None
     warning: str | None = None
+    known: dict[int, Any] = field(default_factory=dict, init=False, repr=False)
+    """What `session` has found out about each picture, which never changes."""
 
     @property
     def images(self) -> Float[Tensor, "M 3 H W"]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from viewslots.errors import UserError
 from viewslots.explorer.gate import LOOPBACK, Gate
-from viewslots.explorer.look import CSS, FONTS, MONO_FONTS
+from viewslots.explorer.look import CSS
 from viewslots.explorer.uploads import MOST_UPLOAD, MOST_WAITING
 from viewslots.scenes.world import World
 from viewslots.viewpoints.photos import MOST_BYTES
@@ -43,10 +43,9 @@ def serve(reader: Reader, world: World | None, host: str, port: int, ready: Call
 def launched(reader: Reader, world: World | None, host: str, port: int, folder: Path) -> Any:
     """The page, running in threads of its own."""
     os.environ |= {"GRADIO_TEMP_DIR": str(folder), "GRADIO_ANALYTICS_ENABLED": "False"}  # read when gradio is imported
-    import gradio as gr
     from starlette.middleware import Middleware
 
-    from viewslots.explorer.app import Explorer, build
+    from viewslots.explorer.app import Explorer, build, theme
 
     blocks = build(Explorer(reader, world, folder))
     limits: dict[str, Any] = {"host": host, "folder": folder, "most_upload": MOST_UPLOAD, "most_waiting": MOST_WAITING}
@@ -69,7 +68,7 @@ def launched(reader: Reader, world: World | None, host: str, port: int, folder: 
         enable_monitoring=False,
         run_history=False,
         footer_links=[],
-        theme=gr.themes.Default(font=FONTS, font_mono=MONO_FONTS),
+        theme=theme(),
         css=CSS,
     )
     return blocks

@@ -48,9 +48,14 @@ class Table:
     def rendered(self) -> View:
         return self.scene.render(self.view, shown=sorted(self.shown))
 
-    @cached_property
+    @property
     def facts(self) -> Facts:
-        return facts_of(self.opened, self.picture)
+        """Kept with the scene: a move of the camera does not change them."""
+        known = self.opened.known
+        if self.picture not in known:
+            known[self.picture] = facts_of(self.opened, self.picture)
+        found: Facts = known[self.picture]
+        return found
 
 
 class Session:

@@ -39,7 +39,7 @@ class Beside(AbstractContextManager["Beside"]):
             self._inside.__exit__(kind, error, trace)
 
     def lend(self, *tensors: Tensor) -> None:
-        """Tensors of the main work that the side work keeps for its backward pass: not to be reused before it is over."""
+        """Tensors of the main work that side work keeps for its backward pass: not to be reused before it is over."""
         if self.stream is not None:
             for tensor in tensors:
                 tensor.record_stream(self.stream)

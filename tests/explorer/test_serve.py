@@ -1,0 +1,81 @@
+"""The command before there is a page: a missing package, ports, models."""
+
+import ast
+import importlib.util
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import viewslots.explorer
+from viewslots.errors import UserError
+from viewslots.explorer.serve import free_port, require_gradio, stop_signals
+
+
+def refused(*words: str) -> str:
+    """Exit 1, one line on stderr, nothing on stdout."""
+    command = [sys.executable, "-m", "viewslots", "explore", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+def test_without_gradio_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'viewslots\[ui\]'"):
+        require_gradio()
+
+
+def test_gradio_is_imported_by_the_page_alone() -> None:
+    users = set()
+    for path in Path(viewslots.explorer.__file__).parent.parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] == "gradio" for name in names):
+                users.add(path.name)
+    assert users == {"app.py", "controls.py"}
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port}"):
+            free_port("127.0.0.1", port)
+        assert f"port {port}" in refused("--port", str(port))
+    assert free_port("127.0.0.1", port) == port
+
+
+def test_a_free_port_is_found() -> None:
+    with socket.create_server(("127.0.0.1", free_port("127.0.0.1", 0))):
+        pass
+
+
+@pytest.mark.parametrize("port", [-1, 2**16])
+def test_ports_that_are_none(port: int) -> None:
+    with pytest.raises(UserError, match="--port"):
+        free_port("127.0.0.1", port)
+
+
+def test_a_host_that_is_none() -> None:
+    with pytest.raises(UserError, match="--host"):
+        free_port("no-such-host.invalid", 0)
+
+
+def test_a_model_that_is_none() -> None:
+    assert "no-such-model" in refused("no-such-model")
+
+
+def test_signals_are_given_back() -> None:
+    import signal
+
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_signals() as stopped:
+        assert not stopped.is_set()
+        signal.raise_signal(signal.SIGTERM)
+        assert stopped.wait(10)
+    assert signal.getsignal(signal.SIGTERM) is before
