@@ -18,10 +18,7 @@ pictures = world.render([world.sample(7, "test1", 2)], world.slots("test1")).ima
 scene = viewslots.load("compact").decompose(pictures)
 frames = []
 for view in scene.render_many(loop(scene.views, 48)):
-    cover = view.complete.sum(0)  # complete shapes, whatever stands before them
-    glass = (view.complete[:, None] * view.appearance).sum(0) / cover.clamp(min=1)
-    glass += (1 - cover).clamp(min=0) * view.background
-    both = torch.cat([view.image, glass], 2).clamp(0, 1)
+    both = torch.cat([view.image, view.x_ray()], 2).clamp(0, 1)
     pixels = (both * 255).byte().permute(1, 2, 0).numpy()
     frames.append(Image.fromarray(pixels).resize((512, 256), Image.Resampling.BICUBIC))
 frames[0].save(sys.argv[1], save_all=True, append_images=frames[1:], duration=60, loop=0)

@@ -5,10 +5,10 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
@@ -26,10 +26,9 @@ from viewslots.commands.show import demo
 from viewslots.data.checks import check_dataset
 from viewslots.data.store import Store
 from viewslots.demo import run as demo_run
-from viewslots.demo import shipped, words
+from viewslots.demo import story as demo_story
 from viewslots.demo.scores import MEANINGS, scores_of
-from viewslots.demo.shipped import ModelFacts, model_facts
-from viewslots.demo.story import Story, number_of
+from viewslots.demo.story import ModelFacts, Story, model_facts, number_of
 from viewslots.errors import UserError
 from viewslots.evaluation.floor import KMeansMethod
 from viewslots.evaluation.protocol import Plan, evaluate
@@ -37,7 +36,7 @@ from viewslots.evaluation.score import METRICS
 from viewslots.figures.sheets import contact_sheet
 from viewslots.viewpoints.scene import load
 
-SCENES, FRAMES, SEED = 2, 6, 5
+SCENES, FRAMES, REPEATS, SEED = 2, 6, 2, 5
 VOID = {"meta", "img", "br", "link", "input", "source", "hr"}
 
 
@@ -106,10 +105,11 @@ class Made:
         return page
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """The command, with fewer scenes and without a network."""
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The command, with fewer scenes and repeats and without a network; once a process, in whatever order tests run."""
     out, printed, said = tmp_path_factory.mktemp("demo") / "out", [], []
+    (out.parent / "compact").mkdir()  # a folder of the model's name must not take its place
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("went to the network")
@@ -118,11 +118,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         patch.setattr(socket.socket, "connect", refuse)
         patch.setattr(socket, "getaddrinfo", refuse)
         patch.setattr(os, "fsync", lambda handle: None)
+        patch.chdir(out.parent)
+        patch.setattr("viewslots.demo.scores.REPEATS", REPEATS)
         patch.setattr(demo_run, "run_demo", partial(demo_run.run_demo, scenes=SCENES, frames=FRAMES))
         patch.setattr("viewslots.commands.show.print_json", printed.append)
         patch.setattr("viewslots.commands.show.say", said.append)
         demo(out, SEED)
-        yield Made(out, json.loads(json.dumps(printed[0])), said)
+    return Made(out, json.loads(json.dumps(printed[0])), said)
 
 
 def test_what_is_printed(made: Made) -> None:
@@ -140,11 +142,11 @@ def test_the_data_set_is_whole(made: Made) -> None:
 
 def test_scores_are_those_of_the_protocol(made: Made) -> None:
     store = Store.open(made.printed["data"])
-    plan = Plan("test1", views=4, slots=7, repeats=5, extras=False)
+    plan = Plan("test1", views=4, slots=7, repeats=REPEATS, extras=False)
     for name, method in (("compact", load("compact").model), ("kmeans", KMeansMethod())):
         repeats = evaluate(method, store, plan)
         for kind in ("paper", "pooled"):
-            expected = [repeats.one(index)[kind] for index in range(5)]
+            expected = [repeats.one(index)[kind] for index in range(REPEATS)]
             for metric in METRICS:
                 values = [one[metric] for one in expected]
                 found = made.printed["scores"][name][kind][metric]
@@ -262,6 +264,7 @@ def test_again_into_the_same_folder(made: Made, monkeypatch: pytest.MonkeyPatch)
     before, text = sorted(made.out.rglob("*.npy")), made.text
     times = [file.stat().st_mtime_ns for file in before]
     (made.out / "notes.txt").write_text("mine")
+    monkeypatch.chdir(made.out.parent)  # commands on the page are as they can be typed here
     monkeypatch.setattr(demo_run, "all_scores", lambda *words: made.printed["scores"])  # known, and the slowest part
     again = demo_run.run_demo(made.out, SEED, scenes=SCENES, frames=FRAMES)
     assert [file.stat().st_mtime_ns for file in before] == times
@@ -271,12 +274,6 @@ def test_again_into_the_same_folder(made: Made, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UserError, match=r"seed-5.data: holds another data set"):
         demo_run.run_demo(made.out, SEED, scenes=SCENES + 1)
     assert made.text == text
-
-
-def test_a_folder_of_the_models_name_does_not_take_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "compact").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert (demo_run.shipped_folder("compact") / "model.safetensors").is_file()
 
 
 def test_pages_of_others_stay(tmp_path: Path) -> None:
@@ -347,7 +344,7 @@ def test_numbers_in_words() -> None:
 
 
 def test_a_model_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "files", lambda name: tmp_path)
+    monkeypatch.setattr(demo_story, "files", lambda name: tmp_path)
     facts = model_facts("compact", 7)
     assert facts == ModelFacts("compact", 7, None, None, None, None, {})
     assert facts.training() == "how it was trained is not on record"
@@ -362,17 +359,19 @@ def test_means_leave_out_what_is_missing(made: Made) -> None:
 
 def test_commands_can_be_typed_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert words.program() == "viewslots"
+    assert demo_run.program() == "viewslots"
     monkeypatch.setattr(shutil, "which", lambda name: None)
     home = tmp_path / ".venv" / "bin"
     home.mkdir(parents=True)
     monkeypatch.setattr(sys, "executable", str(home / "python"))
     monkeypatch.chdir(tmp_path)
-    assert words.program() == f"{home / 'python'} -m viewslots"
+    assert demo_run.program() == f"{home / 'python'} -m viewslots"
     (home / "viewslots").touch()
-    assert words.program() == ".venv/bin/viewslots"
+    assert demo_run.program() == ".venv/bin/viewslots"
     monkeypatch.chdir(home.parent.parent.parent)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert words.program() == str(home / "viewslots")
-    assert all(command.startswith(str(home / "viewslots")) for command, _ in words.next_commands(tmp_path))
+    assert demo_run.program() == str(home / "viewslots")
+    commands = demo_run.next_commands(tmp_path / "with space")
+    assert all(shlex.split(command)[0] == str(home / "viewslots") for command, _ in commands)
+    assert [shlex.split(command)[4] for command, _ in commands if " figures " in command] == [f"{tmp_path}/with space"]

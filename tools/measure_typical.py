@@ -2,7 +2,7 @@
 
 python tools/measure_typical.py src/viewslots/shipped/compact
 
-Scenes of a seed that no training has used, four views each, decomposed as `viewslots decompose` does.
+Scenes of a seed that no training has used, four views each, decomposed from one start each.
 """
 
 import sys

@@ -2,14 +2,20 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from viewslots.explorer.gate import MOST_QUESTION, Gate
+from viewslots.explorer.gate import BURST, MOST_QUESTION, Gate
+from viewslots.explorer.pace import Pace
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
+
+
+def question(content: dict[str, Any]) -> bytes:
+    return json.dumps({"session_hash": "abc123"} | content).encode()
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -104,7 +110,7 @@ def test_a_server_for_all_answers_to_any_name(tmp_path: Path) -> None:
 
 
 def test_a_question_arrives_whole(gate: Gate) -> None:
-    body = json.dumps({"data": ["x" * 5000, {"path": "/tmp/a/b.png", "url": "http://127.0.0.1/file"}]}).encode()
+    body = question({"data": ["x" * 5000, {"path": "/tmp/a/b.png", "url": "http://127.0.0.1/file"}]})
     assert asked(gate, "POST", JOIN, body)[:2] == (200, body)
 
 
@@ -119,12 +125,23 @@ def test_a_question_arrives_whole(gate: Gate) -> None:
     ],
 )
 def test_the_server_is_not_sent_elsewhere(gate: Gate, body: Any) -> None:
-    assert asked(gate, "POST", JOIN, json.dumps(body).encode())[0] == 400
-    escaped = json.dumps(body).replace("http", "\\u0068ttp").encode()
+    assert asked(gate, "POST", JOIN, question(body))[0] == 400
+    escaped = question(body).replace(b"http", b"\\u0068ttp")
     assert asked(gate, "POST", JOIN, escaped)[0] == 400
 
 
-@pytest.mark.parametrize("body", [b"no json", b"\xff\xfe", b"[" * 50_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no json",
+        b"\xff\xfe",
+        b"[" * 50_000,
+        b"[]",
+        b"{}",
+        b'{"session_hash": "a b"}',
+        b'{"session_hash": {"path": "x"}}',
+    ],
+)
 def test_questions_that_are_none(gate: Gate, body: bytes) -> None:
     assert asked(gate, "POST", JOIN, body)[0] == 400
 
@@ -140,6 +157,28 @@ def test_sizes_are_bounded(gate: Gate, tmp_path: Path) -> None:
     (tmp_path / "waiting").write_bytes(b"x" * 6000)
     assert asked(gate, "POST", UPLOAD, b"x" * 9500)[0] == 503
     assert asked(gate, "POST", UPLOAD, b"x" * 500)[0] == 200
+
+
+def test_one_tab_may_not_ask_all_the_time(gate: Gate) -> None:
+    gate = replace(gate, pace=Pace(BURST, 1, clock=lambda: 0.0))
+    answers = [asked(gate, "POST", JOIN, question({}))[0] for _ in range(100)]
+    assert answers == [200] * BURST + [503] * (100 - BURST)
+    assert asked(gate, "POST", JOIN, json.dumps({"session_hash": "another"}).encode())[0] == 200
+
+
+def test_permits_come_back_with_time() -> None:
+    now = [0.0]
+    pace = Pace(burst=3, rate=2, most=2, clock=lambda: now[0])
+    assert [pace.allows("a") for _ in range(4)] == [True, True, True, False]
+    now[0] = 0.4
+    assert not pace.allows("a")
+    now[0] = 0.5
+    assert [pace.allows("a") for _ in range(2)] == [True, False]
+    now[0] = 100
+    assert [pace.allows("a") for _ in range(4)] == [True, True, True, False]
+    pace.allows("b")
+    pace.allows("c")
+    assert len(pace._left) == 2
 
 
 def test_answers_keep_browsers_from_other_sites(gate: Gate) -> None:

@@ -120,16 +120,9 @@ def number(page: Page, name: str) -> float:
 
 
 def slide(page: Page, name: str, presses: int = 4, key: str = "ArrowRight") -> None:
-    """By the keyboard; once more if the framework, which builds folded parts when they open, put it back at that moment."""
-    expect(page.locator(f"#{name} input[type=range]")).to_be_visible()
-    before = number(page, name)
-    for _ in range(5):
-        page.locator(f"#{name} input[type=range]").focus()
-        for _ in range(presses):
-            page.keyboard.press(key)
-        page.wait_for_timeout(200)
-        if number(page, name) != before:
-            break
+    page.locator(f"#{name} input[type=range]").focus()
+    for _ in range(presses):
+        page.keyboard.press(key)
 
 
 def choose(page: Page, name: str, option: str) -> None:
@@ -222,7 +215,6 @@ def test_dragging_the_pad(explorer: Page) -> None:
 
 
 def test_walking_between_two_pictures(explorer: Page) -> None:
-    explorer.get_by_role("button", name="Walk from one picture to another").click()
     start = shown(explorer)
     slide(explorer, "share", presses=1, key="End")
     arrived = changed(explorer, start)
@@ -344,8 +336,8 @@ def test_a_hundred_fast_clicks(explorer: Page) -> None:
     )
     expect(explorer.locator("#picture img")).to_have_attribute("src", fourth)
     explorer.evaluate(
-        """() => { const buttons = [...document.querySelectorAll('#open, #surprise, #exchange, #ground, #undo')];
-        for (let k = 0; k < 100; k++) buttons[k % 5].click(); }"""
+        """() => { const buttons = [...document.querySelectorAll('#open, #surprise, #undo')];
+        for (let k = 0; k < 60; k++) buttons[k % 3].click(); }"""
     )
     title = explorer.locator("#picture figcaption b")
     expect(title).not_to_have_text("Scene 22")
@@ -363,7 +355,7 @@ def test_a_narrow_screen(browser: Browser, served: Served) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
     page = context.new_page()
     opened_at(page, served)
-    for name in ("Mix two scenes", "Walk from one", "Or use your own"):
+    for name in ("Mix two scenes", "Or use your own"):
         page.get_by_role("button", name=name).click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.locator("#direction-4").scroll_into_view_if_needed()
@@ -390,8 +382,6 @@ def test_the_keyboard_reaches_every_control(explorer: Page) -> None:
         "share",
         "mix",
     }
-    explorer.get_by_role("button", name="Walk from one picture to another").click()
-    expect(explorer.locator("#share input[type=range]")).to_be_visible()
     reached: set[str] = set()
     ids_around_the_focus = """() => { let part = document.activeElement, ids = [];
         while (part) { ids.push(part.id); part = part.parentElement; } return ids; }"""

@@ -16,10 +16,10 @@ from viewslots.figures.decompositions import (
     column_names,
     decomposition_figure,
     object_cells,
-    pixels_of,
     sorted_objects,
     tinted,
 )
+from viewslots.viewpoints.export import pixels_of
 
 ORDER = [2, 0, 3, 1]
 """PRESENCE sorted by hand."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from block_world import make_blocks
-from figure_scenes import cut, pictures, reader
+from figure_scenes import cut, reader
 from PIL import Image
 
 from viewslots.commands.show import figures
@@ -22,12 +22,10 @@ from viewslots.evaluation.floor import KMeansMethod
 from viewslots.evaluation.protocol import Plan, evaluate
 from viewslots.evaluation.results import result
 from viewslots.figures.decompositions import decomposition_figure
-from viewslots.figures.starts import best_start
 from viewslots.model_presets import TINY
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.training.run import RunFolder
-from viewslots.viewpoints.likeness import picture_errors
 
 SCENES = ["decomposition-perceived", "decomposition-complete", "viewpoints-sampled", "viewpoints-axes"]
 TURNING = ["viewpoints-interpolated", "camera-path"]
@@ -157,6 +155,8 @@ def test_all_views_seen_leaves_none_to_hold_out(
         ({"scenes": 4}, r"--scenes: 4 asked for, but test1 of .* has 3"),
         ({"scenes": 0}, "at least 1"),
         ({"frames": 0}, "at least 1"),
+        ({"starts": 0}, "at least 1"),
+        ({"views": 0}, "views"),
         ({"views": 6}, "6 views asked for"),
         ({"split": "test9"}, "no split 'test9'"),
         ({"compare": ("nothing-here",)}, "nothing-here: no such folder"),
@@ -174,14 +174,3 @@ def test_a_file_in_the_way(saved: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="out"):
         figures(str(saved), data=data, out=tmp_path / "out", scenes=1)
     assert (tmp_path / "out").read_text() == "mine"
-
-
-def test_the_best_of_several_starts() -> None:
-    seen = pictures(3, 2)
-    errors = [float(picture_errors(reader().decompose(seen, seed=seed)).mean()) for seed in range(4, 9)]
-    assert len(set(errors)) > 1
-    best = best_start(reader(), seen, seed=4, starts=5)
-    assert float(picture_errors(best).mean()) == pytest.approx(min(errors))
-    first = best_start(reader(), seen, seed=4)
-    assert float(picture_errors(first).mean()) == pytest.approx(errors[0])
-    assert len(best_start(reader(), seen, starts=2, slots=6).objects) == 6

@@ -10,9 +10,8 @@ from PIL import Image
 
 from viewslots.errors import UserError
 from viewslots.figures.decompositions import sorted_objects, tinted
-from viewslots.figures.film import save_film, save_gif, save_mp4
-from viewslots.figures.strips import tour
-from viewslots.figures.turning import GAP, turning_frames
+from viewslots.figures.film import GAP, save_film, save_gif, save_mp4, turning_frames
+from viewslots.viewpoints.paths import tour
 
 ZOOM = 192 // SIZE
 

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 import torch
 from figure_scenes import as_bytes, pictures, rows_of, scene, words
 
@@ -14,7 +13,6 @@ from viewslots.figures.strips import (
     interpolation_figure,
     novel_views_figure,
     sampling_figure,
-    tour,
 )
 
 
@@ -99,24 +97,3 @@ def test_novel_views_stand_below_the_pictures() -> None:
         for place in range(2):
             assert same(rows[2 * index][place], as_bytes(new[place]))
             assert same(rows[2 * index + 1][place], as_bytes(one.render(views[place]).image))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_tour_is_the_shortest(seed: int) -> None:
-    views = torch.randn(6, 3, generator=torch.Generator().manual_seed(seed))
-
-    def length(order: list[int]) -> float:
-        return sum(float((views[a] - views[b]).norm()) for a, b in zip(order, [*order[1:], order[0]], strict=True))
-
-    found = tour(views)
-    assert found[0] == 0
-    assert sorted(found) == list(range(6))
-    shortest = min(length([0, *rest]) for rest in itertools.permutations(range(1, 6)))
-    assert length(found) == pytest.approx(shortest)
-
-
-def test_a_long_tour_goes_to_the_nearest() -> None:
-    order = torch.tensor([0, 5, 2, 8, 1, 7, 3, 6, 4])
-    line = order[:, None].float()
-    assert order[tour(line)].tolist() == list(range(9))
-    assert tour(torch.zeros(1, 2)) == [0]

@@ -1,5 +1,6 @@
 """Ways of the camera, against numpy and by hand."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.viewpoints.paths import axes_of, interpolate, loop, principal_axes, sample, walk
+from viewslots.viewpoints.paths import axes_of, interpolate, loop, principal_axes, sample, tour, walk
 from viewslots.viewpoints.scene import InferredScene
 
 
@@ -42,6 +43,27 @@ def test_a_loop_of_any_length_stays_on_the_polygon(views: int, count: int) -> No
     closed = np.concatenate([corners.numpy(), corners[:1].numpy()])
     expected = np.stack([np.interp(grid, np.arange(views + 1), closed[:, d]) for d in range(2)], 1)
     np.testing.assert_allclose(path, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_tour_is_the_shortest(seed: int) -> None:
+    views = torch.randn(6, 3, generator=torch.Generator().manual_seed(seed))
+
+    def length(order: list[int]) -> float:
+        return sum(float((views[a] - views[b]).norm()) for a, b in zip(order, [*order[1:], order[0]], strict=True))
+
+    found = tour(views)
+    assert found[0] == 0
+    assert sorted(found) == list(range(6))
+    shortest = min(length([0, *rest]) for rest in itertools.permutations(range(1, 6)))
+    assert length(found) == pytest.approx(shortest)
+
+
+def test_a_long_tour_goes_to_the_nearest() -> None:
+    order = torch.tensor([0, 5, 2, 8, 1, 7, 3, 6, 4])
+    line = order[:, None].float()
+    assert order[tour(line)].tolist() == list(range(9))
+    assert tour(torch.zeros(1, 2)) == [0]
 
 
 @pytest.mark.parametrize("shape", [(200, 4), (3, 4), (2, 5), (4, 4)])

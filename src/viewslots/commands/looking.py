@@ -12,11 +12,12 @@ Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as 
 
 
 def decompose(
-    run: Positional[str],
+    run: Positional[Annotated[str, arg(metavar="RUN")]],
     images: Positional[Annotated[tuple[Path, ...], arg(metavar="IMAGE...")]],
     /,
     out: Path,
     slots: Slots = None,
+    starts: int = 6,
     seed: int = 0,
     device: Device = "auto",
     which: Literal["best", "last"] = "best",
@@ -30,7 +31,8 @@ def decompose(
         images: Pictures of one scene from different places: PNG, JPEG, WebP, GIF, BMP, TIFF.
         out: Folder for layers/, complete/, reconstruction/, observation/, sheet.png and scene.json.
         slots: How many objects may be found at most.
-        seed: Where the search for objects starts; another one may find others.
+        starts: How many random starts of the search are tried; the one that rebuilds the pictures best is the answer.
+        seed: Decides where the search starts; another one may find other objects.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
     """
@@ -42,9 +44,9 @@ def decompose(
     if not images:
         raise UserError("name at least one picture")
     require_free(out)
-    scene = load(run, device=pick_device(device), which=which).decompose(images, seed=seed, slots=slots)
+    scene = load(run, device=pick_device(device), which=which).decompose(images, seed=seed, slots=slots, starts=starts)
     sheets = [decomposition_figure([scene], kind).image() for kind in ("perceived", "complete")]
-    about = {"pictures": [str(path) for path in images], "seed": seed, "provenance": provenance()}
+    about = {"pictures": [str(path) for path in images], "starts": starts, "seed": seed, "provenance": provenance()}
     made = export_scene(scene, out, about, sheets)
     if made["warning"] is not None:
         say(f"viewslots: warning: {made['warning']}")

@@ -12,6 +12,7 @@ from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
     from viewslots.data.dataset import SceneDataset
+    from viewslots.data.views import ViewChoice
     from viewslots.figures.album import Part
     from viewslots.types import Decomposition, SceneBatch
 
@@ -79,7 +80,6 @@ def figures(
     """
     from viewslots.data.disk import plain_errors
     from viewslots.figures.album import curve_parts, save_parts, scene_parts, table_parts
-    from viewslots.figures.starts import best_start
     from viewslots.viewpoints.scene import load
 
     if min(scenes, frames, starts) < 1:
@@ -89,7 +89,7 @@ def figures(
     count = min(PAPER_VIEWS, dataset.split.size.views) if views is None else views
     reader = load(run, device=pick_device(device), which=which)
     given, held_out = _pictures(dataset, scenes, count, reader.size)
-    inferred = [best_start(reader, image, seed=seed, starts=starts, slots=slots) for image in given.image]
+    inferred = [reader.decompose(image, seed=seed, slots=slots, starts=starts) for image in given.image]
 
     parts: list[Part] = [
         *scene_parts(inferred, None if held_out is None else held_out.image, seed, frames),
@@ -122,12 +122,13 @@ def _pictures(dataset: "SceneDataset", scenes: int, views: int, size: int) -> "t
     from viewslots.training.feed import shrink_factor, shrunk
 
     factor = shrink_factor(dataset.split.size.height, dataset.split.size.width, size)
-    given = dataset.batch(range(scenes), FirstViews(views))
+
+    def small(chosen: "ViewChoice") -> "SceneBatch":
+        batch = dataset.batch(range(scenes), chosen)
+        return replace(batch, image=shrunk(batch.image, factor))
+
     left = min(HELD_OUT_VIEWS, dataset.split.size.views - views)
-    new = dataset.batch(range(scenes), LastViews(left)) if left > 0 else None
-    small = [None if part is None else replace(part, image=shrunk(part.image, factor)) for part in (given, new)]
-    assert small[0] is not None
-    return small[0], small[1]
+    return small(FirstViews(views)), small(LastViews(left)) if left > 0 else None
 
 
 def _comparison(

@@ -9,21 +9,22 @@ from torch import Tensor
 
 from viewslots import __version__
 from viewslots.demo.panels import figure_block, film_block, panel_table
-from viewslots.demo.scores import FLOOR, MEANINGS, REPEATS
+from viewslots.demo.scores import MEANINGS, REPEATS
 from viewslots.demo.story import Story, number_of
 from viewslots.evaluation.pages import STYLE
+from viewslots.evaluation.report_rows import FLOOR
 from viewslots.evaluation.score import METRICS
 from viewslots.evaluation.uncertainty import Values
 from viewslots.figures.decompositions import (
     Kind,
     background_cell,
     object_cells,
-    pixels_of,
     presences,
     sorted_objects,
     tinted,
 )
 from viewslots.figures.strips import novel_views
+from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.scene import InferredScene
 
 GENERATOR = '<meta name="generator" content="viewslots demo">'

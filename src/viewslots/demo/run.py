@@ -1,5 +1,9 @@
 """The demonstration: new scenes, the shipped model, what it makes of them, scores, a film, one page to look at."""
 
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,15 +23,11 @@ from viewslots.data.views import FirstViews, LastViews
 from viewslots.data_presets import data_preset
 from viewslots.demo.page import is_report, report_page
 from viewslots.demo.scores import Scores, all_scores
-from viewslots.demo.shipped import model_facts, shipped_folder
-from viewslots.demo.story import Story
-from viewslots.demo.words import next_commands
+from viewslots.demo.story import Story, model_facts, shipped_folder
 from viewslots.errors import UserError
 from viewslots.figures.decompositions import decomposition_figure
-from viewslots.figures.film import Frames, save_gif, save_mp4
+from viewslots.figures.film import Frames, save_gif, save_mp4, turning_frames
 from viewslots.figures.sheets import contact_sheet
-from viewslots.figures.starts import best_start
-from viewslots.figures.turning import turning_frames
 from viewslots.types import BACKGROUND, Pictures, Progress
 from viewslots.viewpoints.scene import load
 
@@ -68,7 +68,7 @@ def run_demo(
         folder.mkdir(parents=True, exist_ok=True)
         store = demo_scenes(folder / "data", seed, scenes, lambda done, _: progress(done, total))
         with one_thread():
-            return shown(store, out, folder, seed, frames, lambda done, _: progress(scenes + done, total))
+            return show_scenes(store, out, folder, seed, frames, lambda done, _: progress(scenes + done, total))
 
 
 @contextmanager
@@ -82,11 +82,11 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def shown(store: Store, out: Path, folder: Path, seed: int, frames: int, progress: Progress) -> Demo:
+def show_scenes(store: Store, out: Path, folder: Path, seed: int, frames: int, progress: Progress) -> Demo:
     """What the model makes of the scenes, as files."""
     reader = load(shipped_folder(MODEL))
     seen, held_out = pictures_of(store)
-    inferred = [best_start(reader, pictures, starts=STARTS) for pictures in seen]
+    inferred = [reader.decompose(pictures, starts=STARTS) for pictures in seen]
     progress(1, 4)
     scores = all_scores(MODEL, reader.model, store, SPLIT, VIEWS, reader.slots)
     write_json(folder / SCORES, scores)
@@ -149,3 +149,28 @@ def saved_film(frames: Frames, stem: Path) -> Path:
         return save_mp4(frames, stem.with_suffix(".mp4"))
     except UserError:
         return save_gif(frames, stem.with_suffix(".gif"))
+
+
+def program() -> str:
+    """How this installation is called from this folder."""
+    if shutil.which("viewslots"):
+        return "viewslots"
+    beside = Path(sys.executable).parent / "viewslots"
+    if not beside.is_file():
+        return f"{shlex.quote(sys.executable)} -m viewslots"
+    near = os.path.relpath(beside)
+    return shlex.quote(str(beside) if near.startswith("..") else near)
+
+
+def next_commands(data: Path) -> list[tuple[str, str]]:
+    """What to run next, as it can be typed here, and what each is for."""
+    call, scenes = program(), shlex.quote(str(data))
+    return [
+        (f"{call} explore", "a local page on which you turn the camera and take objects out yourself"),
+        (f"{call} decompose compact PICTURE... --out layers", "your own pictures of one scene"),
+        (
+            f"{call} figures compact --data {scenes} --out figures",
+            "all figures of these scenes, ready for print",
+        ),
+        (f"{call} train compact --data live --run runs/mine", "train a model of your own"),
+    ]

@@ -1,13 +1,14 @@
 """The eight scores of a model and of the floor on a handful of scenes."""
 
+import numpy as np
+
 from viewslots.data.store import Store
 from viewslots.evaluation.floor import KMeansMethod
 from viewslots.evaluation.protocol import Method, Plan, evaluate
-from viewslots.evaluation.score import METRICS
+from viewslots.evaluation.report_rows import FLOOR
 from viewslots.evaluation.uncertainty import Values
 
 REPEATS = 5
-FLOOR = "kmeans"
 Scores = dict[str, dict[str, Values]]
 """By method, then by convention."""
 
@@ -25,17 +26,10 @@ MEANINGS = {
 
 
 def scores_of(method: Method, store: Store, plan: Plan) -> dict[str, Values]:
-    """Means over the repeats, in both conventions."""
+    """Over all repeats, in both conventions."""
     repeats = evaluate(method, store, plan)
-    singles = [repeats.one(index) for index in range(plan.repeats)]
-    return {
-        kind: {name: _mean([one[kind][name] for one in singles]) for name in METRICS} for kind in ("paper", "pooled")
-    }
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    found = repeats.select(np.arange(repeats.scenes))
+    return {kind: found[kind] for kind in ("paper", "pooled")}
 
 
 def all_scores(name: str, model: Method, store: Store, split: str, views: int, slots: int) -> Scores:

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache, partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from viewslots.explorer.camera import REACH
 from viewslots.explorer.controls import FIRST_SCENE, PICTURES, laid_out
 from viewslots.explorer.look import FONTS, MONO_FONTS
 from viewslots.explorer.opened import Opened, open_numbered, open_photos
+from viewslots.explorer.pace import Pace
 from viewslots.explorer.session import Session
 from viewslots.explorer.sessions import Sessions
 from viewslots.explorer.uploads import read_uploads
@@ -27,9 +28,15 @@ BACKGROUND = -1
 MOST_QUEUED = 64
 """Questions that wait for an answer; further ones are turned away."""
 AT_ONCE = 2
+MOST_KEPT = 8
+"""Scenes at hand for whoever asks for the same number."""
+OPENINGS, OPENINGS_PER_SECOND = 4, 2.0
+"""Scenes that one tab may open in a row, and how many more each second."""
 
 Update = dict[Any, Any]
 """Part of the page -> its new content. Parts that are not named stay as they are."""
+Answer = Callable[..., Update]
+"""From a session and the values of some controls."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,9 @@ class Explorer:
     uploads: Path
     """Where the framework puts uploads until they are read."""
 
-    def opened(self, number: int, pictures: int) -> Opened:
-        return open_numbered(self.reader, self.world, number, pictures)
+    def opener(self) -> Callable[[int, int], Opened]:
+        """Scenes by number and pictures. The last few are kept: they never change, and are nobody's own."""
+        return lru_cache(MOST_KEPT)(partial(open_numbered, self.reader, self.world))
 
 
 class Page:
@@ -50,7 +58,8 @@ class Page:
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
-        self.sessions = Sessions(cache(lambda: explorer.opened(FIRST_SCENE, PICTURES)))
+        self.opened, self.pace = explorer.opener(), Pace(OPENINGS, OPENINGS_PER_SECOND)
+        self.sessions = Sessions(lambda: self.opened(FIRST_SCENE, PICTURES))
         controls = laid_out(explorer.reader.view_dim)
         self.look, self.scene, self.camera = controls.look, controls.scene, controls.camera
         self.report, self.mix = controls.report, controls.mix
@@ -107,7 +116,7 @@ class Page:
         return self.after_opening(session) | self.after_second(session)
 
     def open_scene(self, session: Session, number: float, pictures: float) -> Update:
-        session.open(self.explorer.opened(whole(number), whole(pictures)))
+        session.open(self.opened(whole(number), whole(pictures)))
         return self.after_opening(session)
 
     def open_surprise(self, session: Session, pictures: float) -> Update:
@@ -121,7 +130,7 @@ class Page:
         return self.after_opening(session)
 
     def open_second(self, session: Session, number: float) -> Update:
-        session.open_second(self.explorer.opened(whole(number), PICTURES))
+        session.open_second(self.opened(whole(number), PICTURES))
         return self.after_second(session)
 
     def go_to_picture(self, session: Session, picture: int) -> Update:
@@ -156,53 +165,60 @@ class Page:
         operation(session, *chosen)
         return self.after_edit(session)
 
-    # Which control does what
+    # Which control does what, and which parts may follow: the fewer, the less is painted anew under a user's hands
 
     def _wire(self) -> None:
         scene, camera, mix, look = self.scene, self.camera, self.mix, self.look
-        self._opens([scene.open.click, scene.number.submit], self.open_scene, [scene.number, scene.pictures])
-        self._opens([scene.surprise.click], self.open_surprise, [scene.pictures])
+        opened = [part for part in self.everything if part is not mix.second]
+        self._opens([scene.open.click, scene.number.submit], self.open_scene, [scene.number, scene.pictures], opened)
+        self._opens([scene.surprise.click], self.open_surprise, [scene.pictures], opened)
         # As the browser names them: the framework's own reading leaves empty files behind.
-        self._opens([scene.files.upload], self.open_files, [scene.files], preprocess=False)
-        self._opens([mix.open_other.click, mix.other_number.submit], self.open_second, [mix.other_number])
-        self._follows(look.mode, self.look_as)
-        self._follows(look.switches, self.switch)
-        self._follows(camera.stand, self.go_to_picture)
-        self._follows(camera.pad, self.go_to)
+        self._opens([scene.files.upload], self.open_files, [scene.files], opened, preprocess=False)
+        second = [mix.second, mix.theirs]
+        self._opens([mix.open_other.click, mix.other_number.submit], self.open_second, [mix.other_number], second)
+        seen = [look.picture, self.report.layers]
+        self._follows(look.mode, self.look_as, [look.mode], seen)
+        self._follows(look.switches, self.switch, [look.switches], seen)
+        places = [camera.pad, *camera.sliders, camera.stand]
+        self._follows(camera.stand, self.go_to_picture, [camera.stand], [*seen, *places, self.report.facts])
+        self._follows(camera.pad, self.go_to, [camera.pad], [*seen, *places])
         for axis, slider in enumerate(camera.sliders):
-            self._follows(slider, bound(self.go_along, axis))
+            self._follows(slider, bound(self.go_along, axis), [slider], [*seen, *places])
         for part in (camera.start, camera.end, camera.share):
-            self._follows(part, self.go_between, [camera.start, camera.end, camera.share])
-        self._edits(mix.exchange, Session.exchange_objects, [mix.mine, mix.theirs])
-        self._edits(mix.add, Session.take_object, [mix.theirs])
-        self._edits(mix.ground, Session.take_background, [])
-        self._edits(mix.undo, Session.undo, [])
+            self._follows(part, self.go_between, [camera.start, camera.end, camera.share], [*seen, *places])
+        edited = [*seen, look.switches, mix.mine, self.report.facts]
+        self._edits(mix.exchange, Session.exchange_objects, [mix.mine, mix.theirs], edited)
+        self._edits(mix.add, Session.take_object, [mix.theirs], edited)
+        self._edits(mix.ground, Session.take_background, [], edited)
+        self._edits(mix.undo, Session.undo, [], edited)
 
-    def _opens(self, triggers: list[Any], answer: Callable[..., Update], inputs: list[Any], **how: Any) -> None:
+    def _opens(self, triggers: list[Any], answer: Answer, inputs: list[Any], outputs: list[Any], **how: Any) -> None:
         """Takes seconds: one at a time, of all users, and further clicks meanwhile do nothing."""
         how |= {"show_progress": "minimal", "show_progress_on": [self.look.picture]}
-        self._on(triggers, answer, inputs, concurrency_limit=1, concurrency_id="opening", **how)
+        how |= {"concurrency_limit": 1, "concurrency_id": "opening", "api_visibility": "private"}
+        gr.on(triggers, self.answering(answer, self.pace), inputs, outputs, **how)
 
-    def _follows(self, part: Any, answer: Callable[..., Update], inputs: list[Any] | None = None) -> None:
+    def _follows(self, part: Any, answer: Answer, inputs: list[Any], outputs: list[Any]) -> None:
         """Of many fast moves, only the last one waiting is answered."""
-        self._on([part.input], answer, inputs or [part], trigger_mode="always_last", show_progress="hidden")
+        how: dict[str, Any] = {"trigger_mode": "always_last", "show_progress": "hidden", "api_visibility": "private"}
+        gr.on([part.input], self.answering(answer), inputs, outputs, **how)
 
-    def _edits(self, button: gr.Button, operation: Callable[..., None], inputs: list[Any]) -> None:
-        self._on([button.click], bound(self.edit, operation), inputs, show_progress="hidden")
+    def _edits(self, button: gr.Button, operation: Callable[..., None], inputs: list[Any], outputs: list[Any]) -> None:
+        how: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        gr.on([button.click], self.answering(bound(self.edit, operation)), inputs, outputs, **how)
 
-    def _on(self, triggers: list[Any], answer: Callable[..., Update], inputs: list[Any], **how: Any) -> None:
-        gr.on(triggers, self.answering(answer), inputs, self.everything, api_visibility="private", **how)
-
-    def answering(self, answer: Callable[..., Update]) -> Callable[..., Update]:
+    def answering(self, answer: Answer, pace: Pace | None = None) -> Callable[..., Any]:
         """What a user did wrong becomes a note on the page."""
 
-        def answered(request: gr.Request, *values: Any) -> Update:
+        def answered(request: gr.Request, *values: Any) -> Any:
             try:
+                if pace is not None and not pace.allows(str(request.session_hash)):
+                    raise UserError("that was too fast; wait a second before you open another scene")
                 with self.sessions.session(str(request.session_hash)) as session:
                     return answer(session, *values)
             except UserError as error:
                 gr.Warning(escape(str(error)), title="That did not work")
-                return {self.scene.files: None}
+                return {self.scene.files: None} if answer == self.open_files else gr.skip()
 
         return answered
 
@@ -210,7 +226,7 @@ class Page:
         self.sessions.drop(str(request.session_hash))
 
 
-def bound(answer: Callable[..., Update], *first: Any) -> Callable[..., Update]:
+def bound(answer: Answer, *first: Any) -> Answer:
     return lambda session, *values: answer(session, *first, *values)
 
 

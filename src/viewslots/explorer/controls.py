@@ -155,11 +155,11 @@ def camera_parts(directions: int) -> CameraParts:
             slider(-REACH, REACH, 0, 0.05, f"Direction {axis + 1}: {way}", f"direction-{axis + 1}")
             for axis, way in zip(range(min(directions, MOST_SLIDERS)), chain(PAD_WAYS, repeat("finer")), strict=False)
         ]
-        with gr.Accordion("Walk from one picture to another", open=False, elem_id="walk"):
-            with gr.Row():
-                start = gr.Dropdown([], label="From", elem_id="from", min_width=120)
-                end = gr.Dropdown([], label="To", elem_id="to", min_width=120)
-            share = slider(0, 1, 0, 0.02, "How far along", "share")
+        inset("<p>Walk from one picture to another:</p>")
+        with gr.Row():
+            start = gr.Dropdown([], label="From", elem_id="from", min_width=120)
+            end = gr.Dropdown([], label="To", elem_id="to", min_width=120)
+        share = slider(0, 1, 0, 0.02, "How far along", "share")
     return CameraParts(stand, pad, tuple(sliders), start, end, share)
 
 

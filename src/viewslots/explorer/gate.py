@@ -7,9 +7,11 @@ sites and calling functions without the page, are closed here, and stay closed w
 import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from viewslots.explorer.pace import Pace
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -24,6 +26,8 @@ OPEN_TO_READ = re.compile(
     r"|/gradio_api/(queue/data|startup-events|app_id|upload_progress|heartbeat/\w+)"
 )
 OPEN_TO_WRITE = frozenset([UPLOAD, JOIN, "/gradio_api/cancel", "/gradio_api/reset", "/gradio_api/reset/"])
+BURST, PER_SECOND = 30, 60.0
+"""Questions of one tab: a drag of the pad asks again as soon as it is answered."""
 MOST_QUESTION = 64 * 1024
 """Bytes of a request that is no upload: settings of the page, never pictures."""
 LOOPBACK = frozenset(["127.0.0.1", "localhost", "::1", "[::1]"])
@@ -58,6 +62,8 @@ class Gate:
     """Bytes of one upload, all its files together."""
     most_waiting: int
     """Bytes of all files in the folder."""
+    pace: Pace = field(default_factory=lambda: Pace(BURST, PER_SECOND))
+    """Of the questions of one tab."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,7 +89,8 @@ class Gate:
         if scope["path"] != JOIN:
             return receive
         body = await whole_body(receive, length)
-        check_question(body)
+        if not self.pace.allows(asking_tab(body)):
+            raise Refusal(503, '{"detail": "too many clicks at once; try again"}')
         return replayed(body, receive)
 
     def check_host(self, host: str) -> None:
@@ -143,12 +150,21 @@ def replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def check_question(body: bytes) -> None:
-    """The framework fetches what a file's `path` names where that is a web address: nobody shall send us there."""
+def asking_tab(body: bytes) -> str:
+    """The key of the tab that asks a question, if that is a sound one."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "no JSON") from error
+    tab = content.get("session_hash") if isinstance(content, dict) else None
+    if not isinstance(tab, str) or not re.fullmatch(r"\w{1,64}", tab):
+        raise Refusal(400, "no key of a tab")
+    check_files(content)
+    return tab
+
+
+def check_files(content: Any) -> None:
+    """The framework fetches what a file's `path` names where that is a web address: nobody shall send us there."""
     todo = [content]
     while todo:
         item = todo.pop()
@@ -173,7 +189,8 @@ def with_headers(send: Send) -> Send:
 
 async def refuse(send: Send, refusal: Refusal) -> None:
     text = refusal.text.encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
+    kind = b"application/json" if refusal.text.startswith("{") else b"text/plain; charset=utf-8"
+    headers = [(b"content-type", kind), (b"content-length", str(len(text)).encode())]
     headers += [(b"connection", b"close")]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": text})

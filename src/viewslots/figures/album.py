@@ -11,11 +11,10 @@ from torch import Tensor
 from viewslots.figures.comparison import comparison_figure
 from viewslots.figures.curves import read_rows, training_curves
 from viewslots.figures.decompositions import decomposition_figure
-from viewslots.figures.film import save_film
+from viewslots.figures.film import save_film, turning_frames
 from viewslots.figures.plots import save_figure
 from viewslots.figures.strips import axes_figure, interpolation_figure, novel_views_figure, sampling_figure
 from viewslots.figures.tables import score_table
-from viewslots.figures.turning import turning_frames
 from viewslots.types import Decomposition, Progress
 from viewslots.viewpoints.scene import InferredScene
 

@@ -7,11 +7,11 @@ from jaxtyping import Float, Int, UInt8
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from viewslots.figures.decompositions import pixels_of
 from viewslots.figures.grid import Block, Row, grid
 from viewslots.figures.layout import Sheet
 from viewslots.figures.sheets import segment_overlay
 from viewslots.types import BACKGROUND, Decomposition
+from viewslots.viewpoints.export import pixels_of
 
 Segment = UInt8[np.ndarray, "M H W"]
 

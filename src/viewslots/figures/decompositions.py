@@ -9,19 +9,15 @@ from torch import Tensor
 
 from viewslots.figures.grid import Block, Row, grid
 from viewslots.figures.layout import Pixels, Sheet
-from viewslots.figures.sheets import object_colors, segment_overlay
+from viewslots.figures.sheets import segment_overlay
 from viewslots.types import BACKGROUND
+from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.scene import InferredScene, View
 
 Kind = Literal["perceived", "complete"]
 """What is seen of each layer, or the whole of it, as if nothing stood before it."""
 ABSENT = 216
 """The grey of a slot that is not used. Layers lie on white."""
-
-
-def pixels_of(picture: Float[Tensor, "3 H W"]) -> Pixels:
-    """As bytes; colours that a model sends beyond [0, 1] are cut."""
-    return (picture.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
 
 
 def on_white(colour: Float[Tensor, "3 H W"], alpha: Float[Tensor, "H W"]) -> Pixels:
@@ -81,8 +77,3 @@ def decomposition_figure(scenes: Sequence[InferredScene], kind: Kind) -> Sheet:
         found = f"{count} object{'s' * (count != 1)} found"
         blocks.append(Block(f"Scene {number}: {found}; {what}", rows, presences(scene)))
     return grid(f"Decomposition of scenes, {what}", column_names(len(scenes[0].objects)), blocks)
-
-
-def colour_names(count: int) -> list[str]:
-    """Colours of objects as in a style sheet."""
-    return ["#" + "".join(f"{round(part):02x}" for part in colour) for colour in object_colors(count)]

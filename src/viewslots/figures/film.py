@@ -1,6 +1,7 @@
-"""Frames to films: MP4 for pages, GIF for places that know no films."""
+"""The camera turns through scenes, as a film: its frames, then MP4 for pages and GIF for places that know no films."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,44 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from viewslots.errors import UserError
+from viewslots.figures.decompositions import sorted_objects, tinted
+from viewslots.figures.layout import Pixels, whole_zoom
+from viewslots.viewpoints.export import pixels_of
+from viewslots.viewpoints.paths import loop, tour
+from viewslots.viewpoints.scene import InferredScene
 
 FRAMES_PER_SECOND = 12
 GIF_COLOURS = 255
+GAP = 4
+SIDE = 192
+"""Largest side of one picture in the film."""
 
 Frames = UInt8[np.ndarray, "F H W 3"]
+
+
+def turning_frames(scenes: Sequence[InferredScene], count: int) -> Frames:
+    """Columns: scenes. Above: the scene as the camera passes all its viewpoints and comes back, without a seam. Below:
+    the same with every object in a colour of its own, which it keeps.
+    """
+    columns = [scene_frames(scene, count) for scene in scenes]
+    white = np.full((count, columns[0].shape[1], GAP, 3), 255, np.uint8)
+    parts = [part for column in columns for part in (white, column)][1:]
+    return np.concatenate(parts, axis=2)
+
+
+def scene_frames(scene: InferredScene, count: int) -> Frames:
+    path = loop(scene.views[tour(scene.views)], count)
+    order = sorted_objects(scene)
+    zoom = whole_zoom(scene.render().image.shape[1:], SIDE)
+    frames = []
+    for view in scene.render_many(path):
+        above, below = grown(pixels_of(view.image), zoom), grown(tinted(view.image, view, order), zoom)
+        frames.append(np.concatenate([above, np.full((GAP, above.shape[1], 3), 255, np.uint8), below]))
+    return np.stack(frames)
+
+
+def grown(pixels: Pixels, zoom: int) -> Pixels:
+    return pixels.repeat(zoom, 0).repeat(zoom, 1)
 
 
 def save_film(frames: Frames, stem: Path, rate: int = FRAMES_PER_SECOND) -> list[Path]:
@@ -26,18 +60,8 @@ def save_mp4(frames: Frames, path: Path, rate: int = FRAMES_PER_SECOND) -> Path:
 
     _, height, width, _ = frames.shape
     even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), constant_values=255)
-    given = [
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-s",
-        f"{even.shape[2]}x{even.shape[1]}",
-        "-r",
-        str(rate),
-        "-i",
-        "-",
-    ]
+    size = f"{even.shape[2]}x{even.shape[1]}"
+    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", str(rate), "-i", "-"]
     quality = ["-c:v", "libx264", "-crf", "14", "-preset", "medium", "-tune", "animation", "-pix_fmt", "yuv420p"]
     try:
         command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", *given, *quality, "-movflags", "+faststart"]

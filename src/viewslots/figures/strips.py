@@ -1,15 +1,14 @@
 """Viewpoints that nobody took: between two pictures, drawn anew, along the principal axes of the view latent."""
 
-import itertools
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.figures.decompositions import pixels_of
 from viewslots.figures.grid import Block, Row, grid
 from viewslots.figures.layout import Pixels, Sheet
+from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.paths import interpolate, principal_axes, sample, walk
 from viewslots.viewpoints.scene import InferredScene
 
@@ -88,23 +87,3 @@ def observed(scene: InferredScene, index: int) -> Pixels:
     if scene.images is None:
         raise ValueError("a scene from the prior was never observed")
     return pixels_of(scene.images[index])
-
-
-def tour(views: Float[Tensor, "M D"]) -> list[int]:
-    """The shortest way through all viewpoints and back to the first, for a camera that turns smoothly.
-
-    Exact for up to seven; beyond, always on to the nearest that is left.
-    """
-    apart = torch.cdist(views.double()[None], views.double()[None])[0].tolist()
-
-    def length(order: list[int]) -> float:
-        return sum(apart[one][two] for one, two in zip(order, [*order[1:], order[0]], strict=True))
-
-    others = range(1, len(views))
-    if len(views) <= 7:
-        return min(([0, *order] for order in itertools.permutations(others)), key=length)
-    order, left = [0], set(others)
-    while left:
-        order.append(min(left, key=lambda view: apart[order[-1]][view]))
-        left.remove(order[-1])
-    return order

@@ -52,7 +52,7 @@ def duplicate(
 
 
 def take(scene: InferredScene, other: InferredScene, k: int) -> InferredScene:
-    """The scene with object k of another one as well."""
+    """The scene with object k of another one as well; to move it from there to here, `remove` it there."""
     same_model(scene, other)
     other.check_objects([k])
     return replace(

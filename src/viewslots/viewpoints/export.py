@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, UInt8
 from PIL import Image
 from torch import Tensor
 
@@ -54,16 +55,18 @@ def from_run_lengths(encoded: dict[str, Any]) -> Bool[np.ndarray, "H W"]:
     return np.repeat(inside, encoded["counts"]).reshape((height, width), order="F")
 
 
-def bytes_of(values: Float[Tensor, "C H W"]) -> Image.Image:
-    """Three or four channels in [0, 1] as a picture."""
-    pixels = (values.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
-    return Image.fromarray(np.ascontiguousarray(pixels))
+def pixels_of(picture: Float[Tensor, "C H W"]) -> UInt8[np.ndarray, "H W C"]:
+    """As bytes; colours that a model sends beyond [0, 1] are cut."""
+    pixels: UInt8[np.ndarray, "H W C"] = (picture.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
+    return pixels
+
+
+def opaque(colour: Float[Tensor, "3 H W"]) -> Image.Image:
+    return Image.fromarray(pixels_of(colour))
 
 
 def with_alpha(colour: Float[Tensor, "3 H W"], alpha: Float[Tensor, "H W"]) -> Image.Image:
-    picture = bytes_of(colour)
-    picture.putalpha(bytes_of(alpha[None].expand(3, -1, -1)).getchannel(0))
-    return picture
+    return Image.fromarray(pixels_of(torch.cat([colour, alpha[None]])))
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,9 @@ class Numbering:
 def view_pictures(view: View, place: int, numbering: Numbering) -> dict[str, Image.Image]:
     """All pictures of one view but the observation, by their path inside the folder."""
     pictures = {
-        f"reconstruction/view-{place}.png": bytes_of(view.image),
+        f"reconstruction/view-{place}.png": opaque(view.image),
         f"layers/view-{place}-background.png": with_alpha(view.background, view.masks[0]),
-        f"complete/view-{place}-background.png": bytes_of(view.background),
+        f"complete/view-{place}-background.png": opaque(view.background),
     }
     for number, k in numbering:
         name = f"view-{place}-object-{number}.png"
@@ -134,7 +137,7 @@ def export_scene(
     views, numbering = scene.render_many(scene.views), Numbering.of(scene)
     pictures = dict(zip(SHEETS, sheets, strict=False))
     if scene.images is not None:
-        pictures |= {f"observation/view-{place}.png": bytes_of(seen) for place, seen in enumerate(scene.images, 1)}
+        pictures |= {f"observation/view-{place}.png": opaque(seen) for place, seen in enumerate(scene.images, 1)}
     for place, view in enumerate(views, 1):
         pictures |= view_pictures(view, place, numbering)
     heading = {"kind": KIND, "format_version": FORMAT_VERSION}

@@ -1,5 +1,6 @@
 """Ways of the camera: between viewpoints, to new ones, along the principal axes of the view latent."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +24,26 @@ def loop(views: Float[Tensor, "M D"], count: int) -> Float[Tensor, "count D"]:
     start = place.long().clamp(max=len(views) - 1)
     share = (place - start)[:, None]
     return (1 - share) * views[start] + share * views[(start + 1) % len(views)]
+
+
+def tour(views: Float[Tensor, "M D"]) -> list[int]:
+    """The shortest way through all viewpoints and back to the first, for a camera that turns smoothly.
+
+    Exact for up to seven; beyond, always on to the nearest that is left.
+    """
+    apart = torch.cdist(views.double()[None], views.double()[None])[0].tolist()
+
+    def length(order: list[int]) -> float:
+        return sum(apart[one][two] for one, two in zip(order, [*order[1:], order[0]], strict=True))
+
+    others = range(1, len(views))
+    if len(views) <= 7:
+        return min(([0, *order] for order in itertools.permutations(others)), key=length)
+    order, left = [0], set(others)
+    while left:
+        order.append(min(left, key=lambda view: apart[order[-1]][view]))
+        left.remove(order[-1])
+    return order
 
 
 def sample(

@@ -69,7 +69,7 @@ def named(picture: Any, place: int) -> str:
     """How messages call a picture: a file by its path, made fit for one line; anything else by its place."""
     if isinstance(picture, str | Path):
         text = str(picture)
-        return text if text.isprintable() and text else shown(text)
+        return text if text.isprintable() and text else shown(Path(text).name)
     return f"picture {place}"
 
 
@@ -116,7 +116,7 @@ def require_readable_kind(content: bytes, name: str, ending: str) -> None:
     if kind is None and ending in RAW_ENDINGS:
         kind = "RAW"
     if kind is not None:
-        raise UserError(f"{name}: a {kind} file, which is not read; save the picture as PNG or JPEG")
+        raise UserError(f"{name}: {kind} files are not read; save the picture as PNG or JPEG")
 
 
 @contextmanager

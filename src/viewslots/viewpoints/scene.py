@@ -15,7 +15,7 @@ from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.noise import Source
 from viewslots.runs import HUB, Which, find_run, load_run
 from viewslots.types import Latents, Posterior, Rendering, SceneBatch
-from viewslots.viewpoints.likeness import Typical, read_typical
+from viewslots.viewpoints.likeness import Typical, picture_errors, read_typical
 from viewslots.viewpoints.photos import Pictured, read_pictures
 
 PRESENT = 0.5
@@ -59,6 +59,12 @@ class View:
         """[H, W] int64: the layer that is seen most at each pixel; 0 is the background, k + 1 object k."""
         return self.masks.argmax(0)
 
+    def x_ray(self) -> Float[Tensor, "3 H W"]:
+        """The scene as if made of glass: where complete shapes overlap they show alike, whichever is nearer."""
+        cover = self.complete.sum(0)
+        objects = (self.complete[:, None] * self.appearance).sum(0) / cover.clamp(min=1)
+        return objects + (1 - cover).clamp(min=0) * self.background
+
 
 @dataclass(frozen=True, eq=False)
 class Reader:
@@ -96,15 +102,24 @@ class Reader:
         return self.model.device
 
     @torch.no_grad()
-    def decompose(self, images: Pictured, *, seed: int = 0, slots: int | None = None) -> "InferredScene":
+    def decompose(
+        self, images: Pictured, *, seed: int = 0, slots: int | None = None, starts: int = 1
+    ) -> "InferredScene":
         """The scene behind pictures (files, PIL pictures, arrays, or a tensor [M,3,H,W]) taken from unknown viewpoints.
 
         The seed decides where the slots start (line 4 of Algorithm 1). All else is fixed: means of the latents, and as
-        background the slot with the largest pi instead of a sample.
+        background the slot with the largest pi instead of a sample. With several starts, those of `seed` and of the
+        seeds after it are tried, and the one that rebuilds the pictures best is the answer; this needs no truth.
         """
-        batch = self.batch(images)
+        if starts < 1:
+            raise UserError(f"at least one start is needed, not {starts}")
+        batch, slots = self.batch(images), self.chosen_slots(slots)
         self.model.check(batch)
-        noise = self.model.draw_latent_noise(batch, seeded(seed), self.chosen_slots(slots))
+        found = (self._inferred(batch, start, slots) for start in range(seed, seed + starts))
+        return next(found) if starts == 1 else min(found, key=lambda scene: float(picture_errors(scene).mean()))
+
+    def _inferred(self, batch: SceneBatch, seed: int, slots: int) -> "InferredScene":
+        noise = self.model.draw_latent_noise(batch, seeded(seed), slots)
         posterior = self.model.infer(batch, replace(noise, background=torch.zeros_like(noise.background)))
         return InferredScene(
             reader=self,
