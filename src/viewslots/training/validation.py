@@ -24,7 +24,7 @@ from viewslots.types import Decomposition, ElboTerms, Pictures, SceneBatch
 
 LOSS_SCENES, SCORE_SCENES, SHEET_SCENES = 256, 64, 2
 LIVE_SCENES, RENDER_SCENES = 64, 8
-BATCH = 32
+BATCH = 8
 
 
 @dataclass(frozen=True)
