@@ -9,7 +9,7 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.models.ocloc.model import Ocloc
-from viewslots.viewpoints.edits import duplicate, exchange_backgrounds, keep, move, remove, take
+from viewslots.viewpoints.edits import duplicate, exchange_backgrounds, keep, move, remove, surest_first, take
 from viewslots.viewpoints.scene import InferredScene, Reader, View
 
 
@@ -156,3 +156,11 @@ def test_one_clear_line_for_impossible_edits(scene: InferredScene, reader: Reade
         take(scene, stranger, 0)
     with pytest.raises(UserError, match="different models"):
         exchange_backgrounds(stranger, scene)
+
+
+def test_surest_first_keeps_the_picture(scene: InferredScene) -> None:
+    presence = torch.linspace(0.1, 0.9, len(scene.presence))
+    given = replace(scene, presence=presence)
+    ordered = surest_first(given)
+    assert ordered.presence.tolist() == sorted(presence.tolist(), reverse=True)
+    torch.testing.assert_close(ordered.render().image, given.render().image)

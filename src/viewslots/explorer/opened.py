@@ -12,8 +12,12 @@ from viewslots.data.dataset import SceneTruth
 from viewslots.explorer.fresh import MOST_PICTURES, check_number, fresh_scene, picture_count
 from viewslots.scenes.world import World
 from viewslots.types import Decomposition, Pictures
+from viewslots.viewpoints.edits import surest_first
 from viewslots.viewpoints.likeness import unlikeness
 from viewslots.viewpoints.scene import InferredScene, Reader, View
+
+STARTS = 6
+"""Random starts of which the one that rebuilds the pictures best is shown, as in `viewslots decompose`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,7 @@ def open_numbered(reader: Reader, world: World | None, number: int, pictures: in
     if world is None:
         return open_imagined(reader, number, pictures)
     fresh = fresh_scene(world, number, pictures, reader.device.type)
-    scene = reader.decompose(list(fresh.pictures.image[0]))
+    scene = surest_first(reader.decompose(list(fresh.pictures.image[0]), starts=STARTS))
     truth = scene_truth(fresh.pictures, reader.device)
     return Opened(f"Scene {number}", scene, rebuilt_views(scene), fresh.names, truth)
 
@@ -52,13 +56,13 @@ def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
     check_number(number)
     dreamt = reader.prior(number, picture_count(pictures, MOST_PICTURES))
     images = torch.stack([view.image.clamp(0, 1) for view in rebuilt_views(dreamt)])
-    scene = reader.decompose(images)
+    scene = surest_first(reader.decompose(images, starts=STARTS))
     return Opened(f"Imagined scene {number}", scene, rebuilt_views(scene))
 
 
 def open_photos(reader: Reader, images: Float[Tensor, "M 3 H W"]) -> Opened:
     """Let the model read a user's own pictures, already checked and cut to its size."""
-    scene = reader.decompose(images)
+    scene = surest_first(reader.decompose(images, starts=STARTS))
     return Opened("Your pictures", scene, rebuilt_views(scene), warning=unlikeness(scene))
 
 

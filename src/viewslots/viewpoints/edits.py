@@ -32,6 +32,12 @@ def keep(scene: InferredScene, ks: Sequence[int]) -> InferredScene:
     return replace(scene, presence=presence)
 
 
+def surest_first(scene: InferredScene) -> InferredScene:
+    """The same scene with its objects in falling order of presence, so that those which are there come first."""
+    order = scene.presence.argsort(descending=True, stable=True)
+    return replace(scene, objects=scene.objects[order], presence=scene.presence[order])
+
+
 def move(
     scene: InferredScene, k: int, shift: tuple[float, float], view: Float[Tensor, "Dview"] | None = None
 ) -> InferredScene:
