@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,20 @@ def test_answers_keep_browsers_from_other_sites(gate: Gate) -> None:
     assert "default-src 'self'" in headers["content-security-policy"]
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://127.0.0.1:7860", 200), ("", 200), ("https://evil.example", 403), ("null", 403)],
+)
+def test_other_sites_cannot_send(gate: Gate, origin: str, status: int) -> None:
+    assert asked(gate, "POST", UPLOAD, b"picture", origin=origin)[0] == status
+
+
+def test_uploads_that_broke_off_make_room(gate: Gate, tmp_path: Path) -> None:
+    left = tmp_path / "tmpleft"
+    left.write_bytes(b"x" * 14_000)
+    assert asked(gate, "POST", UPLOAD, b"y" * 5_000)[0] == 503
+    os.utime(left, (0, 0))
+    assert asked(gate, "POST", UPLOAD, b"y" * 5_000)[0] == 200
+    assert not left.exists()

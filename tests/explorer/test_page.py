@@ -80,14 +80,14 @@ def served(browser: Browser) -> Iterator[Served]:
 
 
 @pytest.fixture
-def explorer(page: Page, served: Served) -> Page:
+def explorer(page: Page, served: Served) -> Iterator[Page]:
     """A fresh tab with its first scene. Whatever it asks for, it asks here."""
     page.set_default_timeout(PATIENCE)
     page.on("request", lambda request: outside.append(request.url) if foreign(request.url, served) else None)
     outside: list[str] = []
     opened_at(page, served)
+    yield page
     assert outside == []
-    return page
 
 
 def foreign(url: str, served: Served) -> bool:

@@ -140,3 +140,13 @@ def test_no_picture_and_too_many(folder: Path) -> None:
         read_uploads(None, folder, SIZE)
     files = [put(folder, encoded(), place=str(number)) for number in range(MOST_FILES + 1)]
     assert f"{MOST_FILES} at most" in refused(files, folder)
+
+
+@pytest.mark.parametrize("name", ["\udc80", "a\0b", "../outside.png"])
+def test_names_that_no_upload_can_have_are_refused_and_the_rest_removed(tmp_path: Path, name: str) -> None:
+    real = tmp_path / "hash" / "b.png"
+    real.parent.mkdir()
+    real.write_bytes(b"x")
+    with pytest.raises(UserError):
+        read_uploads([name, str(real)], tmp_path, 32)
+    assert not real.exists()

@@ -19,7 +19,7 @@ from viewslots.explorer.opened import Opened, open_numbered, open_photos
 from viewslots.explorer.pace import Pace
 from viewslots.explorer.session import Session
 from viewslots.explorer.sessions import Sessions
-from viewslots.explorer.uploads import read_uploads
+from viewslots.explorer.uploads import forget_uploads, read_uploads
 from viewslots.scenes.world import World
 from viewslots.viewpoints.scene import Reader
 
@@ -123,9 +123,8 @@ class Page:
         number = secrets.randbelow(100_000)
         return self.open_scene(session, number, pictures) | {self.scene.number: number}
 
-    def open_files(self, session: Session, files: list[dict[str, Any]] | None) -> Update:
-        paths = [str(file["path"]) for file in files or ()]
-        images = read_uploads(paths, self.explorer.uploads, self.explorer.reader.size)
+    def open_files(self, session: Session, files: Any) -> Update:
+        images = read_uploads(file_paths(files), self.explorer.uploads, self.explorer.reader.size)
         session.open(open_photos(self.explorer.reader, images))
         return self.after_opening(session)
 
@@ -218,7 +217,10 @@ class Page:
                     return answer(session, *values)
             except UserError as error:
                 gr.Warning(escape(str(error)), title="That did not work")
-                return {self.scene.files: None} if answer == self.open_files else gr.skip()
+                if answer != self.open_files:
+                    return gr.skip()
+                forget_uploads(file_paths(values[0]), self.explorer.uploads)  # also where they were never read
+                return {self.scene.files: None}
 
         return answered
 
@@ -234,10 +236,17 @@ def chosen_first(choices: list[tuple[str, int]]) -> gr.Dropdown:
     return gr.Dropdown(choices=choices, value=choices[0][1] if choices else None)
 
 
-def whole(number: float | None) -> int:
-    if number is None or number != int(number):
+def whole(number: Any) -> int:
+    if not isinstance(number, int | float) or number != number // 1:
         raise UserError("type a whole number")
     return int(number)
+
+
+def file_paths(files: Any) -> list[str]:
+    """Where the framework has put uploads; whatever else a request holds there is none."""
+    items = files if isinstance(files, list) else []
+    paths = [item.get("path") for item in items if isinstance(item, dict)]
+    return [path for path in paths if isinstance(path, str)]
 
 
 def theme() -> gr.themes.Base:

@@ -6,7 +6,10 @@ sites and calling functions without the page, are closed here, and stay closed w
 
 import json
 import re
+import stat
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,8 @@ BURST, PER_SECOND = 30, 60.0
 """Questions of one tab: a drag of the pad asks again as soon as it is answered."""
 MOST_QUESTION = 64 * 1024
 """Bytes of a request that is no upload: settings of the page, never pictures."""
+LEFT_OVER = 600.0
+"""Seconds after which an upload that nobody has read is thrown away."""
 LOOPBACK = frozenset(["127.0.0.1", "localhost", "::1", "[::1]"])
 HEADERS = {
     "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
@@ -83,6 +88,7 @@ class Gate:
         check_address(scope["method"], scope["path"])
         if scope["method"] != "POST":
             return receive
+        check_origin(headers)
         length = body_length(headers, self.most_upload if scope["path"] == UPLOAD else MOST_QUESTION)
         if scope["path"] == UPLOAD and waiting_bytes(self.folder) + length > self.most_waiting:
             raise Refusal(503, "too many uploads are waiting; try again in a minute")
@@ -98,6 +104,13 @@ class Gate:
         name = host.rsplit(":", 1)[0] if re.search(r":\d+$", host) else host
         if self.host in LOOPBACK and name not in LOOPBACK:
             raise Refusal(421, "this page answers to 127.0.0.1 and localhost alone")
+
+
+def check_origin(headers: dict[str, str]) -> None:
+    """A form of another site may send here without being able to read the answer; it shall not send either."""
+    origin = headers.get("origin")
+    if origin is not None and origin.split("://", 1)[-1] != headers.get("host", ""):
+        raise Refusal(403, "this page takes nothing from other sites")
 
 
 def check_address(method: str, path: str) -> None:
@@ -117,13 +130,18 @@ def body_length(headers: dict[str, str], most: int) -> int:
 
 
 def waiting_bytes(folder: Path) -> int:
-    """Files may vanish while they are counted: they are read and removed all the time."""
-    total = 0
+    """Files may vanish while they are counted: they are read and removed all the time.
+
+    What nobody has read for ten minutes is left over from an upload that broke off, and goes.
+    """
+    total, old = 0, time.time() - LEFT_OVER
     for path in folder.rglob("*"):
-        try:
-            total += path.lstat().st_size
-        except OSError:
-            continue
+        with suppress(OSError):
+            entry = path.lstat()
+            if stat.S_ISREG(entry.st_mode) and entry.st_mtime < old:
+                path.unlink()
+            else:
+                total += entry.st_size
     return total
 
 

@@ -20,6 +20,8 @@ from viewslots.viewpoints.edits import exchange_backgrounds, keep, take
 from viewslots.viewpoints.scene import InferredScene, View
 
 MOST_UNDO = 20
+MOST_EDITS = 100
+"""Words about edits that are kept."""
 MOST_EXTRA = 8
 """Objects that may be added to a scene: every one makes pictures slower."""
 
@@ -170,8 +172,9 @@ class Session:
         return self.table.second
 
     def _edit(self, what: str, scene: InferredScene, shown: frozenset[int]) -> None:
-        self.earlier = [*self.earlier, self.table][-MOST_UNDO:]
-        self.table = replace(self.table, scene=scene, shown=shown, edits=(*self.table.edits, what))
+        # A copy leaves behind what was rendered: twenty pictures with their layers are a lot to remember.
+        self.earlier = [*self.earlier, replace(self.table)][-MOST_UNDO:]
+        self.table = replace(self.table, scene=scene, shown=shown, edits=(*self.table.edits, what)[-MOST_EDITS:])
 
     # Answers
 

@@ -1,6 +1,7 @@
 """Pictures that a browser has sent: read once, checked, and removed from the disk at once.
 
-The name that a user gave a file is never used: not as a path, not in a message, not on the page.
+The name that a user gave a file is never used by us: not as a path, not in a message, not on the page. (The framework
+puts files into folders of its own, under names cleaned of everything that could lead elsewhere.)
 """
 
 import io
@@ -34,8 +35,13 @@ def read_uploads(files: Sequence[str] | None, folder: Path, size: int) -> Float[
         contents = [content(path, folder, place) for place, path in enumerate(paths, 1)]
         return read_pictures([io.BytesIO(each) for each in contents], size)
     finally:
-        for path in paths:
-            remove(path, folder)
+        forget_uploads(paths, folder)
+
+
+def forget_uploads(files: Sequence[str | Path], folder: Path) -> None:
+    """Remove what was uploaded, read or not."""
+    for file in files:
+        remove(Path(file), folder)
 
 
 def content(path: Path, folder: Path, place: int) -> bytes:
@@ -51,7 +57,11 @@ def content(path: Path, folder: Path, place: int) -> bytes:
 
 
 def within(path: Path, folder: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve()) and path.resolve() != folder.resolve()
+    try:
+        place = path.resolve()
+    except (OSError, ValueError, RuntimeError):  # names that no file can have, circles of links
+        return False
+    return place.is_relative_to(folder.resolve()) and place != folder.resolve()
 
 
 def remove(path: Path, folder: Path) -> None:
