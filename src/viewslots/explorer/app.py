@@ -28,6 +28,13 @@ BACKGROUND = -1
 MOST_QUEUED = 64
 """Questions that wait for an answer; further ones are turned away."""
 AT_ONCE = 2
+LOOKING: dict[str, Any] = {
+    "show_progress": "hidden",
+    "api_visibility": "private",
+    "concurrency_id": "looking",
+    "concurrency_limit": AT_ONCE,
+}
+"""Of everything that answers in a moment: two at once, of all users and controls together."""
 MOST_KEPT = 8
 """Scenes at hand for whoever asks for the same number."""
 OPENINGS, OPENINGS_PER_SECOND = 4, 2.0
@@ -199,12 +206,10 @@ class Page:
 
     def _follows(self, part: Any, answer: Answer, inputs: list[Any], outputs: list[Any]) -> None:
         """Of many fast moves, only the last one waiting is answered."""
-        how: dict[str, Any] = {"trigger_mode": "always_last", "show_progress": "hidden", "api_visibility": "private"}
-        gr.on([part.input], self.answering(answer), inputs, outputs, **how)
+        gr.on([part.input], self.answering(answer), inputs, outputs, trigger_mode="always_last", **LOOKING)
 
     def _edits(self, button: gr.Button, operation: Callable[..., None], inputs: list[Any], outputs: list[Any]) -> None:
-        how: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        gr.on([button.click], self.answering(bound(self.edit, operation)), inputs, outputs, **how)
+        gr.on([button.click], self.answering(bound(self.edit, operation)), inputs, outputs, **LOOKING)
 
     def answering(self, answer: Answer, pace: Pace | None = None) -> Callable[..., Any]:
         """What a user did wrong becomes a note on the page."""
@@ -257,6 +262,6 @@ def theme() -> gr.themes.Base:
 def build(explorer: Explorer) -> gr.Blocks:
     with gr.Blocks(title="viewslots explorer", analytics_enabled=False, delete_cache=(60, 600)) as blocks:
         page = Page(explorer)
-        blocks.load(page.answering(page.load), None, page.everything, show_progress="hidden", api_visibility="private")
+        blocks.load(page.answering(page.load), None, page.everything, **LOOKING)
         blocks.unload(page.closed)
     return blocks.queue(max_size=MOST_QUEUED, default_concurrency_limit=AT_ONCE, api_open=False)
