@@ -6,6 +6,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 NOBODY = 65534
 
@@ -39,6 +40,21 @@ def killed_after(work: Callable[[], object], seconds: float) -> None:
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     assert end(pid) == -signal.SIGKILL
+
+
+def fatal_at(count: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Wraps dealings with the disk so that the given one of all of them kills this process."""
+    seen = iter(range(10**9))
+
+    def fatal(deal: Callable[..., Any]) -> Callable[..., Any]:
+        def dealing(*args: Any, **kwargs: Any) -> Any:
+            if next(seen) == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return deal(*args, **kwargs)
+
+        return dealing
+
+    return fatal
 
 
 def limit_files(size: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from forked import give_up_rights, in_child, killed_after, limit_files
+from forked import fatal_at, give_up_rights, in_child, killed_after, limit_files
 from safetensors.torch import load_file
 from torch import nn
 
@@ -528,16 +528,7 @@ def test_everything_is_flushed_in_order(tmp_path: Path, monkeypatch: pytest.Monk
 
 def strike_at(count: int) -> None:
     """Kill this process at the given one of its dealings with the disk, before or in the middle of it."""
-    seen = iter(range(10**9))
-
-    def fatal(deal: Any) -> Any:
-        def dealing(*args: Any, **kwargs: Any) -> Any:
-            if next(seen) == count:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return deal(*args, **kwargs)
-
-        return dealing
-
+    fatal = fatal_at(count)
     for name in ("fsync", "replace", "mkdir", "chmod", "rmdir"):
         setattr(os, name, fatal(getattr(os, name)))
     Path.unlink = fatal(Path.unlink)  # type: ignore[method-assign]

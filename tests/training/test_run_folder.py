@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from forked import begin, end, give_up_rights, in_child, limit_files
+from forked import begin, end, fatal_at, give_up_rights, in_child, limit_files
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -404,16 +404,7 @@ def test_leftovers_of_a_kill_are_removed(folder: RunFolder) -> None:
 
 def strike_at(count: int) -> None:
     """Kill this process at the given one of its dealings with the disk."""
-    seen = iter(range(10**9))
-
-    def fatal(deal: Any) -> Any:
-        def dealing(*args: Any, **kwargs: Any) -> Any:
-            if next(seen) == count:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return deal(*args, **kwargs)
-
-        return dealing
-
+    fatal = fatal_at(count)
     for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
         setattr(os, name, fatal(getattr(os, name)))
 

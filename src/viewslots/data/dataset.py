@@ -48,7 +48,7 @@ class SceneDataset:
         self.split = split
         self.views: ViewChoice = views or FirstViews()
         self.device = torch.device(device)
-        self._resident = _upload(split["image"], self.device) if resident else None
+        self._resident = upload(split["image"], self.device) if resident else None
 
     def __len__(self) -> int:
         return len(self.split)
@@ -114,7 +114,7 @@ def scene_batch(image: UInt8[Tensor, "B M H W 3"], table: Int[np.ndarray, "B M"]
     return SceneBatch(image=pictures, view_mask=mask)
 
 
-def _upload(images: NDArray[Any], device: torch.device) -> UInt8[Tensor, "S M H W 3"]:
+def upload(images: NDArray[Any], device: torch.device) -> UInt8[Tensor, "S M H W 3"]:
     """A part at a time: the whole set is never held twice."""
     resident = torch.empty(images.shape, dtype=torch.uint8, device=device)
     for first in range(0, len(images), UPLOAD_SCENES):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from viewslots.data.dataset import gather
+from viewslots.data.dataset import gather, upload
 from viewslots.data.live import SPLIT
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
@@ -27,8 +27,6 @@ from viewslots.scenes.draws import Draws
 from viewslots.scenes.world import World
 from viewslots.training.distributed import Ranks
 from viewslots.types import SceneBatch
-
-UPLOAD_SCENES = 64
 
 
 class Feed(Protocol):
@@ -135,15 +133,6 @@ def render_views(
 
 def fits(images: NDArray[Any], device: torch.device) -> bool:
     return device.type == "cuda" and images.nbytes <= torch.cuda.mem_get_info(device)[0] // 2
-
-
-def upload(images: NDArray[Any], device: torch.device) -> UInt8[Tensor, "S M H W 3"]:
-    """A part at a time: the whole set is never held twice."""
-    resident = torch.empty(images.shape, dtype=torch.uint8, device=device)
-    for first in range(0, len(images), UPLOAD_SCENES):
-        part = np.array(images[first : first + UPLOAD_SCENES])
-        resident[first : first + UPLOAD_SCENES] = torch.from_numpy(part).to(device)
-    return resident
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:

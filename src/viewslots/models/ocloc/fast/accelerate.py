@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from viewslots.models.ocloc.fast.attention import FastInference, FastPerViewInference
+from viewslots.models.ocloc.fast.attention import FastPerViewInference, ProjectedAttention
 from viewslots.models.ocloc.fast.beside import Beside
 from viewslots.models.ocloc.fast.features import FastFeatures
 from viewslots.models.ocloc.fast.folding import fold_stages
@@ -56,16 +56,12 @@ class FusedLikelihood(Ocloc):
         return sum_over_views(error, batch.view_mask) / (2 * self.config.sigma_x**2)
 
 
-class FastOcloc(FusedLikelihood):
-    pass
-
-
 class FastPerViewOcloc(PerViewOcloc, FusedLikelihood):
     """The baseline first: it turns views into scenes before anything else."""
 
 
-MODELS: dict[type[Ocloc], type[Ocloc]] = {Ocloc: FastOcloc, PerViewOcloc: FastPerViewOcloc}
-INFERENCES: dict[type[Ocloc], type[Inference]] = {Ocloc: FastInference, PerViewOcloc: FastPerViewInference}
+MODELS: dict[type[Ocloc], type[Ocloc]] = {Ocloc: FusedLikelihood, PerViewOcloc: FastPerViewOcloc}
+INFERENCES: dict[type[Ocloc], type[Inference]] = {Ocloc: ProjectedAttention, PerViewOcloc: FastPerViewInference}
 
 
 def accelerated(model: Ocloc) -> Ocloc:

@@ -34,10 +34,6 @@ class ProjectedAttention(Inference):
         return map_values(attended_mean(keys, projected, constant), self.g_val)
 
 
-class FastInference(ProjectedAttention):
-    pass
-
-
 class FastPerViewInference(ProjectedAttention, PerViewInference):
     pass
 
