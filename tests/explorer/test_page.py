@@ -178,13 +178,13 @@ def test_ways_to_look_and_switches(explorer: Page) -> None:
 
 def test_the_camera_by_sliders_pad_and_pictures(explorer: Page) -> None:
     start, place = shown(explorer), number(explorer, "direction-1")
-    slide(explorer, "direction-1")
+    slide(explorer, "direction-1", presses=1, key="End")
     moved = changed(explorer, start)
     pad = explorer.locator("#pad .vs-pad")
     expect(pad).not_to_have_attribute("data-x", str(place))
     assert explorer.locator("#stand input:checked").count() == 0
     for name in ("direction-2", "direction-3", "direction-4"):
-        slide(explorer, name, presses=20)
+        slide(explorer, name, presses=1, key="End")
         moved = changed(explorer, moved)
     pad.click(position={"x": 30, "y": 40})
     moved = changed(explorer, moved)
@@ -197,6 +197,21 @@ def test_the_camera_by_sliders_pad_and_pictures(explorer: Page) -> None:
     changed(explorer, moved)
     expect(explorer.locator("#picture img")).to_have_attribute("src", start)
     assert number(explorer, "direction-1") == pytest.approx(place, abs=0.001)
+
+
+def test_a_late_answer_does_not_move_the_pad_back(explorer: Page) -> None:
+    """The slider is asked about first, and answered when the pad has already been moved."""
+    start, pad = shown(explorer), explorer.locator("#pad .vs-pad")
+    with explorer.expect_request("**/queue/join*"):
+        slide(explorer, "direction-2", presses=1, key="End")
+    explorer.evaluate(
+        """() => { const pad = document.querySelector('#pad .vs-pad'), box = pad.getBoundingClientRect();
+        for (const kind of ['pointerdown', 'pointerup']) pad.dispatchEvent(new PointerEvent(kind,
+            { bubbles: true, clientX: box.left + box.width / 4, clientY: box.top + box.height / 2 })); }"""
+    )
+    changed(explorer, start)
+    expect(explorer.locator("#direction-1 input[type=number]")).to_have_value("-1.5")
+    expect(pad).to_have_attribute("data-x", "-1.5")
 
 
 def test_dragging_the_pad(explorer: Page) -> None:

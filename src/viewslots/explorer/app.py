@@ -80,10 +80,12 @@ class Page:
 
     def coordinates(self, session: Session) -> Update:
         values = [round(min(max(value, -REACH), REACH), 3) for value in session.coordinates()]
-        return {self.camera.pad: [*values, 0.0][:2]} | dict(zip(self.camera.sliders, values, strict=False))
+        on_pad = [*values, 0.0][:2]
+        sliders = dict(zip(self.camera.sliders, values, strict=False))
+        return {self.camera.pad: [*on_pad, session.pad_moves]} | sliders
 
     def after_move(self, session: Session, *untouched: Any) -> Update:
-        """The control that moved is left alone: its user may already be further on."""
+        """Sliders are left alone by their own moves: their user may already be further on. The pad knows by itself."""
         changed = self.after_look(session) | {self.camera.stand: None} | self.coordinates(session)
         return {part: value for part, value in changed.items() if part not in untouched}
 
@@ -144,10 +146,11 @@ class Page:
         return self.after_move(session, self.camera.stand) | self.facts(session)
 
     def go_to(self, session: Session, place: Any) -> Update:
-        if not isinstance(place, list) or len(place) != 2:
-            raise UserError("the pad holds two numbers")
-        session.go_to(*place)
-        return self.after_move(session, self.camera.pad)
+        if not isinstance(place, list) or len(place) != 3:
+            raise UserError("the pad holds two numbers and the count of its moves")
+        session.go_to(place[0], place[1])
+        session.pad_moves = whole(place[2])
+        return self.after_move(session)
 
     def go_along(self, session: Session, axis: int, value: float) -> Update:
         session.go_along(axis, value)

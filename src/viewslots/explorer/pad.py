@@ -1,4 +1,8 @@
-"""The two-dimensional pad: a small element of the page that holds two numbers, moved by pointer or arrow keys."""
+"""The two-dimensional pad: a small element of the page that holds two numbers, moved by pointer or arrow keys.
+
+A third number counts its moves. Every answer repeats the last move the server had heard of; one that does not know of
+the newest move comes too late, and the pad stays where the hand has put it.
+"""
 
 from viewslots.explorer.camera import REACH
 
@@ -16,7 +20,9 @@ PAD_CSS = """.vs-pad { position: relative; width: 100%; max-width: 230px; aspect
 
 PAD_JS = """
 const reach = REACH;
+let moved = [0, 0, 0];
 const place = () => {
+  if ((props.value || moved)[2] < moved[2]) props.value = moved;
   const dot = element.querySelector('.vs-dot'), pad = element.querySelector('.vs-pad');
   if (!dot || !pad) return;
   const [x, y] = props.value || [0, 0], inside = v => Math.max(0, Math.min(100, 50 + v / reach * 50));
@@ -26,7 +32,8 @@ const place = () => {
 };
 const send = (x, y) => {
   const cut = v => Math.max(-reach, Math.min(reach, Math.round(v * 100) / 100));
-  props.value = [cut(x), cut(y)];
+  moved = [cut(x), cut(y), moved[2] + 1];
+  props.value = moved;
   place();
   trigger('input');
 };

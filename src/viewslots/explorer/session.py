@@ -66,6 +66,8 @@ class Session:
     def __init__(self, opened: Opened) -> None:
         self.table = laid(opened)
         self.earlier: list[Table] = []
+        self.pad_moves = 0
+        """Of the pad, by its own count: the last one heard of."""
 
     def open(self, opened: Opened) -> None:
         """Look at another scene; the second one stays at hand."""
