@@ -1,4 +1,4 @@
-"""Every model as a named value: the paper's seven, and `compact` and `tiny` of our own."""
+"""Every model as a named value: the paper's seven, and `compact`, `umbra` and `tiny` of our own."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -9,6 +9,8 @@ from viewslots.errors import UserError
 from viewslots.models.ocloc.config import DecoderConfig, NvilConfig, OclocConfig, StartConfig
 from viewslots.models.ocloc.model import Ocloc, parameter_counts
 from viewslots.models.ocloc.schedule import Optimisation, Schedule
+from viewslots.models.umbra.config import UmbraConfig, UmbraSchedule
+from viewslots.models.umbra.model import Umbra
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class ModelPreset:
     """K on the split with more objects."""
     world: str = "clevr-m1"
     """The data preset whose scenes it is trained on."""
+    kind: type[Ocloc] = Ocloc
+    """What `model` configures."""
 
     def squeezed(self, steps: int) -> "ModelPreset":
         """The same training in a run of `steps`: every constant that counts steps shrinks or grows with it."""
@@ -105,6 +109,27 @@ COMPACT = OclocConfig(
 )
 """The same latents and losses in under 4 M parameters."""
 
+UMBRA = UmbraConfig(
+    sigma_x=0.1,
+    feature_stride=COMPACT.feature_stride,
+    feature_kernel=COMPACT.feature_kernel,
+    hidden=COMPACT.hidden,
+    object_decoder=COMPACT.object_decoder,
+    background_decoder=COMPACT.background_decoder,
+    start=StartConfig(shape_logit=-2.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0),
+)
+"""The networks of `compact`."""
+
+UMBRA_SCHEDULE = UmbraSchedule(
+    steps=40_000,
+    temperature_start=1.0,
+    softness_start=1.0,
+    kl_ramp_steps=26_667,
+    background_kl_factor=1.0,
+)
+
+UMBRA_OPTIMISATION = Optimisation(learning_rate=1e-3, decay_steps=13_333, warmup_steps=1_000, single_view_steps=2_667)
+
 TINY = OclocConfig(
     image_size=32,
     slots=2,
@@ -157,6 +182,7 @@ MODEL_PRESETS: dict[str, ModelPreset] = {
     "abstract": ModelPreset(ABSTRACT, SINGLE_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=7, world="abstract"),
     "clevr": ModelPreset(CLEVR, CLEVR_SCHEDULE, SINGLE_OPTIMISATION, views=1, test_slots=11, world="clevr"),
     "compact": ModelPreset(COMPACT, Schedule(), Optimisation()),
+    "umbra": ModelPreset(UMBRA, UMBRA_SCHEDULE, UMBRA_OPTIMISATION, kind=Umbra),
     "tiny": ModelPreset(TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=2, test_slots=3),
 }
 
@@ -178,7 +204,7 @@ def describe(name: str) -> dict[str, Any]:
     preset = model_preset(name)
     config = preset.model
     with torch.device("meta"):
-        model = Ocloc(config)
+        model = preset.kind(config)
     return {
         "preset": name,
         "world": preset.world,

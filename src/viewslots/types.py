@@ -158,11 +158,13 @@ class ElboTerms:
     """NVIL: minus the learning signal times log pi(k*); its gradient counts, not its value."""
     baseline: Float[Tensor, "B"]
     """NVIL: minus the learning signal times the learned baseline."""
+    costs: Float[Tensor, "B"]
+    """What a model of ours minimises beyond its bound, weighted; zero in the paper's."""
 
     @property
     def loss(self) -> Float[Tensor, "B"]:
-        """L, the negative evidence lower bound."""
-        return self.constant + self.nll + self.view + self.attr + self.rho + self.prs
+        """L, the negative evidence lower bound, and the costs beyond it."""
+        return self.constant + self.nll + self.view + self.attr + self.rho + self.prs + self.costs
 
 
 @dataclass(frozen=True)

@@ -231,13 +231,14 @@ def test_loss_is_the_negative_bound_of_one_sample(model: Ocloc) -> None:
         assert terms.prs[b].item() == pytest.approx(prs, rel=1e-9)
     parts = terms.constant + terms.nll + terms.view + terms.attr + terms.rho + terms.prs
     assert torch.equal(terms.loss, parts)
+    assert not terms.costs.any()
 
 
 def test_weights_reach_every_term() -> None:
     ones = {item.name: torch.ones(1) for item in fields(ElboTerms)}
     terms = ElboTerms(**{**ones, "attr": torch.full((1,), 3.0)})
     plain = float(weighted_loss(terms, Annealing()))
-    assert plain == pytest.approx(1 + 1 + 1 + 3 + 1 + 1 + 1 + 1)
+    assert plain == pytest.approx(1 + 1 + 1 + 3 + 1 + 1 + 1 + 1 + 1)
     effects = {"weight_view": 1, "weight_attr": 2, "weight_bck": 1, "weight_rho": 1, "weight_prs": 1}
     for name, effect in effects.items():
         assert float(weighted_loss(terms, replace(Annealing(), **{name: 5.0}))) == pytest.approx(plain + 4 * effect)

@@ -17,7 +17,7 @@ SHORT: dict[str, Any] = {"steps": 4, "batch": 2, "device": "cpu"}
 
 
 def plan(preset: str, *words: str, **options: Any) -> RunSettings:
-    arguments = with_changes(options, parse_changes(words))
+    arguments = with_changes(options, parse_changes(words, MODEL_PRESETS[preset]))
     return plan_run(preset, "live", stored_views=3, data_sha256=None, **arguments)
 
 
@@ -29,12 +29,13 @@ def leaves(values: dict[str, Any], prefix: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("preset", ["clevr-m1", "compact"])
+@pytest.mark.parametrize("preset", ["clevr-m1", "compact", "umbra"])
 def test_every_constant_of_config_json_can_be_named(preset: str) -> None:
     """Each given the value it has: the names are those of config.json, and nothing changes."""
     settings = plan(preset)
-    for section, kind in SECTIONS.items():
+    for section in SECTIONS:
         values = leaves(settings.to_json()[section], section + ".")
+        kind = type(getattr(settings, section))
         assert set(values) == {name for name, _ in fields_below(kind, section + ".")}
         written = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
         words = [f"{name}={'none' if text == 'null' else text}" for name, text in written.items()]
@@ -97,7 +98,16 @@ def test_what_cannot_be(word: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         plan("tiny", word)
     with pytest.raises(UserError, match="given twice"):
-        parse_changes(["schedule.steps=1", "schedule.steps=2"])
+        plan("tiny", "schedule.steps=1", "schedule.steps=2")
+
+
+def test_presets_of_different_methods_have_different_constants() -> None:
+    assert plan("umbra", "model.darkest=0.5", "schedule.costs_until=1").method == "umbra"
+    with pytest.raises(UserError, match="no such field"):
+        plan("compact", "model.darkest=0.5")
+    for preset, method in (("umbra", "per-view"), ("umbra", "ocloc"), ("compact", "umbra")):
+        with pytest.raises(UserError, match=f"--method {method} is not for the preset {preset}"):
+            plan(preset, method=method)
 
 
 def test_changes_are_in_the_folder_and_bind_a_resumed_run(

@@ -73,7 +73,7 @@ def _row(name: str, way: str, precision: Precision, device: str, seconds: float,
 
 def _steps(name: str, way: str, precision: Precision, device: str, seed: int) -> Callable[[], object]:
     preset = model_preset(name)
-    model = Ocloc(preset.model, torch.Generator().manual_seed(seed)).to(device).train()
+    model = preset.kind(preset.model, torch.Generator().manual_seed(seed)).to(device).train()
     optimiser = make_optimiser(model, torch.device(device))
     chosen: Callable[[Ocloc, torch.optim.Adam, Precision], Step] = fast_step if way == FAST else EagerStep
     step = chosen(model, optimiser, precision)

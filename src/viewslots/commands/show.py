@@ -180,7 +180,7 @@ def info(preset: Positional[str], /) -> None:
     """Describe a model preset: parameters by network, sizes of the latents, schedule.
 
     Args:
-        preset: clevr-m1..m4, clevr, dsprites, abstract (the paper's), compact, tiny (ours).
+        preset: clevr-m1..m4, clevr, dsprites, abstract (the paper's), compact, umbra, tiny (ours).
     """
     from viewslots.model_presets import describe
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from viewslots.training.run import RunFolder
     from viewslots.training.settings import RunSettings
 
-PresetName = Literal["clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr", "dsprites", "abstract", "compact", "tiny"]
-MethodName = Literal["ocloc", "per-view"]
+PresetName = Literal[
+    "clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr", "dsprites", "abstract", "compact", "umbra", "tiny"
+]
+MethodName = Literal["ocloc", "per-view", "umbra"]
 
 
 def choice(metavar: str, default: str) -> Any:
@@ -42,7 +44,7 @@ def train(
     init: Annotated[str | None, choice("RUN", "random weights")] = None,
     batch: Annotated[int | None, choice("N", "as in the paper")] = None,
     learning_rate: Annotated[float | None, choice("RATE", "as in the paper")] = None,
-    method: Annotated[MethodName | None, choice("{ocloc,per-view}", "ocloc")] = None,
+    method: Annotated[MethodName | None, choice("{ocloc,per-view,umbra}", "that of the preset")] = None,
     validate_every: Annotated[int | None, choice("N", "a twentieth of the run")] = None,
     checkpoint_every: Annotated[int | None, choice("N", "a twentieth of the run, 5000 at most")] = None,
     device: Device = "auto",
@@ -53,7 +55,7 @@ def train(
     """Train a model. SIGTERM and Ctrl-C save first; `viewslots train --run RUN --resume` goes on.
 
     Args:
-        preset: The paper's clevr-m1..m4, clevr, dsprites, abstract; ours: compact, tiny.
+        preset: The paper's clevr-m1..m4, clevr, dsprites, abstract; ours: compact, umbra, tiny.
         run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
         data: A data set made by make-data, or `live`: fresh scenes at every step, no disk.
         steps: Length of the run; every constant of the preset's schedule is squeezed or stretched with it.
@@ -63,7 +65,7 @@ def train(
         init: A run whose weights to start from (clevr-m3 and clevr-m4 need clevr-m1 and clevr-m2).
         batch: Scenes in a batch, of all processes together.
         learning_rate: Largest learning rate.
-        method: ocloc, or per-view, the paper's baseline without object constancy.
+        method: ocloc; per-view, the paper's baseline without object constancy; umbra, ours, with shadows.
         validate_every: Steps from one validation to the next.
         checkpoint_every: Steps from one checkpoint to the next; the last three are kept.
         device: Where to train; auto takes a GPU if there is one.
@@ -93,9 +95,11 @@ def train(
 
 
 def changed_arguments(given: dict[str, Any], changes: tuple[str, ...]) -> dict[str, Any]:
+    from viewslots.model_presets import model_preset
     from viewslots.training.changes import parse_changes, with_changes
 
-    return with_changes(given, parse_changes(changes))
+    preset = model_preset(given.get("preset", "clevr-m1"))  # else a run goes on, and must agree
+    return with_changes(given, parse_changes(changes, preset))
 
 
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:

@@ -7,8 +7,9 @@ from viewslots.errors import UserError
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.models.pretrained import CONFIG_FILE, find_file, read_settings
+from viewslots.models.umbra.model import Umbra
 
-METHODS: dict[str, type[Ocloc]] = {"ocloc": Ocloc, "ocloc-per-view": PerViewOcloc}
+METHODS: dict[str, type[Ocloc]] = {kind.method: kind for kind in (Ocloc, PerViewOcloc, Umbra)}
 
 
 def load_model(source: str | Path, **hub: Any) -> Ocloc:

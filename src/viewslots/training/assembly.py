@@ -39,7 +39,7 @@ def assemble(settings: RunSettings, device: torch.device, ranks: Ranks, weights:
     if weights is not None:
         start_from(model, weights)
     if ranks.count > 1:
-        model.nvil.gather = ranks.gather
+        model.share_statistics(ranks.gather)
     optimiser = make_optimiser(model, device)
     if settings.fast and ranks.count == 1:
         step = fast_step(model, optimiser, settings.precision)
@@ -61,10 +61,9 @@ def require_fit(settings: RunSettings, weights: Ocloc) -> None:
 
 
 def start_from(model: Ocloc, weights: Ocloc) -> None:
-    """Another model's weights; NVIL's statistics start anew, since the pictures are others."""
+    """Another model's weights; running statistics start anew, since the pictures are others."""
     model.load_state_dict(weights.state_dict())
-    for name in ("mean", "variance", "weight"):
-        getattr(model.nvil, name).zero_()
+    model.restart_statistics()
 
 
 def open_data(settings: RunSettings, device: torch.device, ranks: Ranks) -> tuple[Feed, Validation | None]:

@@ -7,15 +7,15 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
-from viewslots.models.ocloc.config import OclocConfig, frozen
-from viewslots.models.ocloc.schedule import Optimisation, Schedule
+from viewslots.model_presets import ModelPreset
+from viewslots.models.ocloc.config import frozen
 
-SECTIONS: dict[str, type[Any]] = {"model": OclocConfig, "schedule": Schedule, "optimisation": Optimisation}
+SECTIONS = ("model", "schedule", "optimisation")
 OPTIONS = {"schedule.steps": "steps", "optimisation.batch_size": "batch", "optimisation.learning_rate": "learning_rate"}
 """Fields that have an option of their own, and the argument of plan_run behind it."""
 
 
-def parse_changes(words: Sequence[str]) -> dict[str, Any]:
+def parse_changes(words: Sequence[str], preset: ModelPreset) -> dict[str, Any]:
     """Values by dotted name, of the type that the field has; ranges are checked where the config is made."""
     changes: dict[str, Any] = {}
     for word in words:
@@ -24,7 +24,7 @@ def parse_changes(words: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--set {word}: give section.field=value, such as schedule.temperature_start=2")
         if name in changes:
             raise UserError(f"--set {name}: given twice")
-        changes[name] = typed(name, text, kind_of(name))
+        changes[name] = typed(name, text, kind_of(name, preset))
     return changes
 
 
@@ -38,12 +38,12 @@ def with_changes(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
     return {**given, **options} | ({"changes": others} if others else {})
 
 
-def kind_of(name: str) -> Any:
+def kind_of(name: str, preset: ModelPreset) -> Any:
     """The type of a field; if there is none of that name, an error with those there are."""
     section = name.split(".")[0]
     if section not in SECTIONS:
         raise UserError(f"--set {name}: unknown section {section!r}; known are {', '.join(SECTIONS)}")
-    known = dict(fields_below(SECTIONS[section], section + "."))
+    known = dict(fields_below(type(getattr(preset, section)), section + "."))
     if name not in known:
         raise UserError(f"--set {name}: no such field; known are {', '.join(known)}")
     return known[name]

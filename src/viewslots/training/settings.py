@@ -5,15 +5,16 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from viewslots.errors import UserError
-from viewslots.model_presets import model_preset, pinned_steps
+from viewslots.model_presets import ModelPreset, model_preset, pinned_steps
 from viewslots.models.ocloc.config import OclocConfig, from_values
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.models.ocloc.schedule import Optimisation, Schedule, scaled
+from viewslots.models.umbra.model import Umbra
 from viewslots.training.step import Precision
 
-Method = Literal["ocloc", "per-view"]
-METHODS: dict[str, type[Ocloc]] = {"ocloc": Ocloc, "per-view": PerViewOcloc}
+Method = Literal["ocloc", "per-view", "umbra"]
+METHODS: dict[Method, type[Ocloc]] = {"ocloc": Ocloc, "per-view": PerViewOcloc, "umbra": Umbra}
 LIVE = "live"
 SEEDS = 2**63
 """Generators take seeds below this, and above its negative."""
@@ -53,8 +54,8 @@ class RunSettings:
         require_counts({"log_every": self.log_every, "views": self.views})
         if not -SEEDS < self.seed < SEEDS:
             raise UserError(f"--seed is {self.seed}, but must have at most 63 bits")
-        if self.method not in METHODS:
-            raise UserError(f"unknown method {self.method!r}; known are {', '.join(METHODS)}")
+        if METHODS[self.method].config_class is not type(self.model):
+            raise UserError(f"--method {self.method} is not for the preset {self.preset}")
 
     @property
     def steps(self) -> int:
@@ -96,9 +97,12 @@ class RunSettings:
         known = [field.name for field in fields(cls)]
         if missing := [name for name in known if name not in values]:
             raise UserError(f"the configuration of this run lacks {', '.join(missing)}: was it made by train?")
+        if values["method"] not in METHODS:
+            raise UserError(f"unknown method {values['method']!r}; known are {', '.join(METHODS)}")
+        kind = METHODS[values["method"]]
         nested = {
-            "model": OclocConfig.from_json(values["model"]),
-            "schedule": from_values(Schedule, values["schedule"]),
+            "model": kind.config_class.from_json(values["model"]),
+            "schedule": from_values(kind.schedule_class, values["schedule"]),
             "optimisation": from_values(Optimisation, values["optimisation"]),
             "pinned": tuple(values["pinned"]),
         }
@@ -109,6 +113,10 @@ def require_counts(counts: Mapping[str, int]) -> None:
     for name, value in counts.items():
         if value < 1:
             raise UserError(f"{name} is {value}, but must be at least 1")
+
+
+def own_method(preset: ModelPreset) -> Method:
+    return next(name for name, kind in METHODS.items() if kind is preset.kind)
 
 
 def pinned_for(preset: str, steps: int) -> tuple[int, ...]:
@@ -123,7 +131,7 @@ def plan_run(
     *,
     stored_views: int,
     data_sha256: str | None,
-    method: Method = "ocloc",
+    method: Method | None = None,
     steps: int | None = None,
     batch: int | None = None,
     learning_rate: float | None = None,
@@ -147,7 +155,7 @@ def plan_run(
     rate = squeezed.optimisation.learning_rate if learning_rate is None else learning_rate
     settings = RunSettings(
         preset=preset,
-        method=method,
+        method=method or own_method(chosen),
         model=chosen.model,
         schedule=squeezed.schedule,
         optimisation=replace(squeezed.optimisation, batch_size=size, learning_rate=rate),

@@ -1,6 +1,6 @@
 """The fast view of a model against the model: the same terms and gradients, in float64, on any device."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -16,7 +16,9 @@ from viewslots.models.ocloc.networks import upsampling_stages
 from viewslots.models.ocloc.noise import Noise
 from viewslots.models.ocloc.objective import weighted_loss
 from viewslots.models.ocloc.per_view import PerViewOcloc
-from viewslots.models.ocloc.schedule import Annealing, Schedule
+from viewslots.models.ocloc.schedule import Annealing
+from viewslots.models.umbra.config import UmbraConfig, UmbraSchedule
+from viewslots.models.umbra.model import Umbra
 from viewslots.types import SceneBatch
 
 torch.set_num_threads(1)
@@ -59,7 +61,11 @@ CONFIGS = {
     "single-view": SINGLE_SHRUNK,
     "tiny": model_preset("tiny").model,
 }
-ANNEALING = Schedule().at(60_000)
+ANNEALING = UmbraSchedule().at(60_000)
+
+
+def with_shadows(config: OclocConfig) -> UmbraConfig:
+    return UmbraConfig(**{field.name: getattr(config, field.name) for field in fields(config)})
 
 
 def double_model(kind: type[Ocloc], config: OclocConfig) -> Ocloc:
@@ -88,12 +94,15 @@ def gradients(model: Ocloc, called: nn.Module, batch: SceneBatch, noise: Noise) 
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-@pytest.mark.parametrize("kind", [Ocloc, PerViewOcloc])
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_fast_view_gives_the_terms_and_gradients_of_its_model(kind: type[Ocloc], name: str) -> None:
-    model = double_model(kind, CONFIGS[name]).eval()
+CASES = [(kind, config) for kind in (Ocloc, PerViewOcloc) for config in CONFIGS.values()]
+CASES += [(Umbra, with_shadows(CONFIGS[name])) for name in ("paper", "compact")]
+
+
+@pytest.mark.parametrize(("kind", "config"), CASES)
+def test_a_fast_view_gives_the_terms_and_gradients_of_its_model(kind: type[Ocloc], config: OclocConfig) -> None:
+    model = double_model(kind, config).eval()
     fast = accelerated(model)
-    assert type(fast) is not type(model)
+    assert type(fast.inference) is not type(model.inference)
     batch, noise = double_inputs(model)
     plain_terms, fast_terms = model(batch, ANNEALING, noise), fast(batch, ANNEALING, noise)
     for term in vars(plain_terms):

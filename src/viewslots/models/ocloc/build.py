@@ -1,7 +1,6 @@
 """From a config to networks: which part takes which size, and where its weights start."""
 
 import torch
-from torch import nn
 
 from viewslots.models.ocloc.config import OclocConfig
 from viewslots.models.ocloc.generation import Generation
@@ -33,10 +32,10 @@ def build_inference(config: OclocConfig, inference_class: type[Inference]) -> In
     )
 
 
-def build_generation(config: OclocConfig) -> Generation:
+def build_generation(config: OclocConfig, generation_class: type[Generation]) -> Generation:
     objects, background = config.object_decoder, config.background_decoder
-    return Generation(
-        object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, 4),
+    return generation_class(
+        object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, generation_class.channels),
         background_decoder=DECODERS[background.kind](background, config.view_dim + config.background_dim, 3),
         view_dim=config.view_dim,
         background_dim=config.background_dim,
@@ -57,8 +56,6 @@ def start_at(inference: Inference, generation: Generation, config: OclocConfig) 
     for head, size in heads.items():
         head.last.bias[size : 2 * size] = start.log_sigma
     inference.g_obj.last.bias[-1] = start.presence_logit
-    inference.g_sel.last.weight.mul_(start.selection_gain)
+    inference.start_selection(start.selection_gain)
     inference.g_qry.linear.weight.mul_(start.query_gain)
-    final = [module for module in generation.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
-    assert final.bias is not None
-    final.bias[: config.object_decoder.final_scale**2] = start.shape_logit
+    generation.start_channel(0, start.shape_logit)

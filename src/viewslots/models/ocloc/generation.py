@@ -18,7 +18,7 @@ class Decoded:
 
     background: Float[Tensor, "BM 3 H W"]
     """y of the colours."""
-    objects: Float[Tensor, "BMK 4 H W"]
+    objects: Float[Tensor, "BMK channels H W"]
     """Log-odds of the shape, then y of the colours."""
     order: Float[Tensor, "B M K"]
     centre: Float[Tensor, "B M K 2"]
@@ -48,6 +48,9 @@ def view_codes(
 class Generation(nn.Module):
     """f_shp and f_apc (one network), f_bck and f_ord."""
 
+    channels = 4
+    """Of the object decoder: log-odds of the shape, y of the colours."""
+
     def __init__(
         self,
         *,
@@ -65,12 +68,22 @@ class Generation(nn.Module):
         # Paper: one output. The authors' runs have two more, the centre of the compactness noise.
         self.f_ord = MultiLayerPerceptron(view_dim + attr_dim, (hidden, hidden), 3)
 
+    @torch.no_grad()
+    def start_channel(self, channel: int, value: float) -> None:
+        """Where an output of the object decoder starts; the last layer may make several channels of it (sub-pixels)."""
+        last = [module for module in self.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
+        assert last.bias is not None
+        last.bias.view(self.channels, -1)[channel] = value
+
     def forward(self, latents: Latents) -> Layers:
-        """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'. Decoders emit y; a colour is (y + 1) / 2."""
-        (B, K, _), M = latents.z_attr.shape, latents.z_view.shape[1]
-        decoded = self.decode(latents)
+        """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'."""
+        return self.layers(self.decode(latents))
+
+    def layers(self, decoded: Decoded) -> Layers:
+        """Decoders emit y; a colour is (y + 1) / 2."""
+        B, M, K = decoded.order.shape
         background = (widen(decoded.background) + 1) / 2
-        logit_shp, colour = torch.split(widen(decoded.objects), [1, 3], 1)
+        logit_shp, colour = torch.split(widen(decoded.objects[:, :4]), [1, 3], 1)
         return Layers(
             background=background.view(B, M, *background.shape[1:]),
             appearance=((colour + 1) / 2).reshape(B, M, K, *colour.shape[1:]),

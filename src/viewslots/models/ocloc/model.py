@@ -12,13 +12,13 @@ from viewslots.models.distributions import relaxed_bernoulli_logit, reparameteri
 from viewslots.models.ocloc.build import build_generation, build_inference, start_at
 from viewslots.models.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.models.ocloc.config import OclocConfig
-from viewslots.models.ocloc.generation import Layers, binary_logit
+from viewslots.models.ocloc.generation import Generation, Layers, binary_logit
 from viewslots.models.ocloc.inference import Inference
 from viewslots.models.ocloc.input import check_batch, check_scenes, check_slots, check_views
 from viewslots.models.ocloc.networks import BaselineNetwork, initialise
 from viewslots.models.ocloc.noise import Noise, Source
-from viewslots.models.ocloc.objective import Nvil, divergences, likelihood_constant, negative_log_likelihood
-from viewslots.models.ocloc.schedule import Annealing
+from viewslots.models.ocloc.objective import Gather, Nvil, divergences, likelihood_constant, negative_log_likelihood
+from viewslots.models.ocloc.schedule import Annealing, Schedule
 from viewslots.models.pretrained import Pretrained
 from viewslots.types import Decomposition, ElboTerms, Latents, Posterior, Rendering, SceneBatch
 
@@ -40,17 +40,39 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     knows_viewpoints: ClassVar[bool] = True
     """One code a view, apart from the objects: `decompose_new_views` and `view_codes` answer."""
     config_class = OclocConfig
-    inference_class: type[Inference] = Inference
+    schedule_class: ClassVar[type[Schedule]] = Schedule
+    inference_class: ClassVar[type[Inference]] = Inference
+    generation_class: ClassVar[type[Generation]] = Generation
 
     def __init__(self, config: OclocConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.config = config
+        self.build(config)
+        initialise(self, generator or torch.Generator().manual_seed(0))
+        self.start(config)
+
+    def build(self, config: OclocConfig) -> None:
+        """All networks, in the order in which their weights are drawn."""
         self.inference = build_inference(config, self.inference_class)
-        self.generation = build_generation(config)
+        self.generation = build_generation(config, self.generation_class)
         baseline = BaselineNetwork(config.nvil.channels, config.nvil.hidden, config.image_size)
         self.nvil = Nvil(baseline, config.nvil)
-        initialise(self, generator or torch.Generator().manual_seed(0))
+
+    def start(self, config: OclocConfig) -> None:
+        """Where weights start other than as drawn."""
         start_at(self.inference, self.generation, config)
+
+    def restart_statistics(self) -> None:
+        """NVIL's begin anew: for pictures of another kind."""
+        self.nvil.restart()
+
+    def share_statistics(self, gather: Gather) -> None:
+        """NVIL's are those of all processes that train this model."""
+        self.nvil.gather = gather
+
+    def exact_layers(self) -> set[nn.Linear]:
+        """Linear layers that reckon in full precision also where the others do not."""
+        return {self.inference.g_key.linear, self.inference.g_val.linear, self.nvil.network.connected.last}
 
     @property
     def device(self) -> torch.device:
@@ -83,6 +105,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
             nll=nll,
             **divergences(posterior, batch.view_mask, self.config.alpha),
             **self.nvil(batch.image, batch.view_mask, posterior, nll),
+            costs=torch.zeros_like(nll),
         )
 
     def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
@@ -118,8 +141,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         logit_shp, appearance = layers.logit_shp, layers.appearance
         if noise is not None:
             logit_shp = relaxed_bernoulli_logit(logit_shp, noise.z_shp, annealing.temperature_shp)
-            rate, scale = annealing.compactness_rate, annealing.compactness_scale
-            appearance = appearance + compactness_noise(layers.centre, noise.appearance, rate, scale)
+            appearance = noisy_appearance(layers, annealing, noise)
         return self.overlay(layers, latents, logit_shp, appearance, annealing.softness)
 
     def overlay(
@@ -154,8 +176,12 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         annealing = annealing or self.annealed()
         noise = self.draw_latent_noise(batch, generator, slots)
         posterior = self.infer(batch, noise)
-        latents = self.sample(posterior, noise, annealing)
+        latents = self.answer(posterior, noise, annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
+
+    def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
+        """The latents that an answer shows: in the paper, a sample."""
+        return self.sample(posterior, noise, annealing)
 
     def decomposition(self, rendering: Rendering, latents: Latents, posterior: Posterior) -> Decomposition:
         return Decomposition(
@@ -184,7 +210,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         annealing = annealing or self.annealed()
         noise, new_noise = (self.draw_latent_noise(batch, generator, slots) for batch in (given, new))
         posterior = self.estimate_views(new, self.infer(given, noise), new_noise)
-        latents = self.sample(posterior, replace(noise, z_view=new_noise.z_view), annealing)
+        latents = self.answer(posterior, replace(noise, z_view=new_noise.z_view), annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
 
     @torch.no_grad()
@@ -240,14 +266,16 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         return ()
 
 
+def noisy_appearance(layers: Layers, annealing: Annealing, noise: Noise) -> Float[Tensor, "B M K 3 H W"]:
+    rate, scale = annealing.compactness_rate, annealing.compactness_scale
+    return layers.appearance + compactness_noise(layers.centre, noise.appearance, rate, scale)
+
+
 def parameter_counts(model: Ocloc) -> dict[str, int]:
     """Parameters by network, under the paper's names."""
-    inference, generation = model.inference, model.generation
-    networks: dict[str, nn.Module] = {"f_shp_apc": generation.f_shp_apc, "f_bck": generation.f_bck}
-    networks |= {"f_ord": generation.f_ord}
-    names = ("g_feat", "g_key", "g_qry", "g_val", "g_upd", "g_sel", "g_bck", "g_obj", "g_view")
-    networks |= {name: inference.get_submodule(name) for name in names}
-    networks |= {"nvil": model.nvil}
+    parts = (model.generation, model.inference)
+    networks = {name: network for part in parts for name, network in part.named_children()}
+    networks |= {name: network for name, network in model.named_children() if network not in parts}
     counts = {name: sum(item.numel() for item in network.parameters()) for name, network in networks.items()}
-    counts["initial"] = inference.mu_hat.numel() + inference.log_sigma_hat.numel()
+    counts["initial"] = sum(item.numel() for item in model.inference.parameters(recurse=False))
     return {"total": sum(item.numel() for item in model.parameters())} | counts

@@ -13,6 +13,9 @@ from viewslots.models.ocloc.networks import BaselineNetwork
 from viewslots.models.ocloc.schedule import Annealing
 from viewslots.types import ElboTerms, Posterior
 
+Gather = Callable[[Tensor], Tensor]
+"""Joins a tensor of this process with those of all others."""
+
 
 def sum_over_views(values: Float[Tensor, "B M *rest"], view_mask: Bool[Tensor, "B M"]) -> Float[Tensor, "B"]:
     """Everything but the scenes summed, over the real views only."""
@@ -49,6 +52,9 @@ def divergences(posterior: Posterior, view_mask: Bool[Tensor, "B M"], alpha: flo
     }
 
 
+STATISTICS = ("mean", "variance", "weight")
+
+
 class Nvil(nn.Module):
     """Neural variational inference and learning (Mnih and Gregor, 2014) for g_sel, which a sample cuts off from L.
 
@@ -61,14 +67,18 @@ class Nvil(nn.Module):
     mean: Tensor
     variance: Tensor
     weight: Tensor
-    gather: Callable[[Tensor], Tensor] | None = None
+    gather: Gather | None = None
     """Joins a [B] of this process with those of all others that train the same model, whose statistics are shared."""
 
     def __init__(self, network: BaselineNetwork, config: NvilConfig) -> None:
         super().__init__()
         self.network, self.config = network, config
-        for name in ("mean", "variance", "weight"):
+        for name in STATISTICS:
             self.register_buffer(name, torch.zeros(()))
+
+    def restart(self) -> None:
+        for name in STATISTICS:
+            self.get_buffer(name).zero_()
 
     def forward(
         self,
@@ -124,7 +134,7 @@ class Nvil(nn.Module):
 
 
 def weighted_loss(terms: ElboTerms, annealing: Annealing) -> Float[Tensor, "B"]:
-    """What is minimised: L with the weights of the schedule, and the two NVIL terms."""
+    """What is minimised: L with the weights of the schedule, the two NVIL terms, and a model's own costs."""
     return (
         terms.constant
         + terms.nll
@@ -135,4 +145,5 @@ def weighted_loss(terms: ElboTerms, annealing: Annealing) -> Float[Tensor, "B"]:
         + annealing.weight_prs * terms.prs
         + terms.policy
         + terms.baseline
+        + terms.costs
     )

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from viewslots.models.ocloc.fast.attention import FastPerViewInference, ProjectedAttention
+from viewslots.models.ocloc.fast.attention import FastOwnBackground, FastPerViewInference, ProjectedAttention
 from viewslots.models.ocloc.fast.beside import Beside
 from viewslots.models.ocloc.fast.features import FastFeatures
 from viewslots.models.ocloc.fast.folding import fold_stages
@@ -17,6 +17,7 @@ from viewslots.models.ocloc.noise import Noise
 from viewslots.models.ocloc.objective import divergences, likelihood_constant, sum_over_views
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.models.ocloc.schedule import Annealing
+from viewslots.models.umbra.model import Umbra
 from viewslots.types import ElboTerms, Latents, SceneBatch
 
 
@@ -47,6 +48,7 @@ class FusedLikelihood(Ocloc):
             nll=nll,
             **kls,
             **self.nvil.terms(baseline, batch.view_mask, posterior, nll),
+            costs=torch.zeros_like(nll),
         )
 
     def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
@@ -60,8 +62,12 @@ class FastPerViewOcloc(PerViewOcloc, FusedLikelihood):
     """The baseline first: it turns views into scenes before anything else."""
 
 
-MODELS: dict[type[Ocloc], type[Ocloc]] = {Ocloc: FusedLikelihood, PerViewOcloc: FastPerViewOcloc}
-INFERENCES: dict[type[Ocloc], type[Inference]] = {Ocloc: ProjectedAttention, PerViewOcloc: FastPerViewInference}
+MODELS: dict[type[Ocloc], type[Ocloc]] = {Ocloc: FusedLikelihood, PerViewOcloc: FastPerViewOcloc, Umbra: Umbra}
+INFERENCES: dict[type[Ocloc], type[Inference]] = {
+    Ocloc: ProjectedAttention,
+    PerViewOcloc: FastPerViewInference,
+    Umbra: FastOwnBackground,
+}
 
 
 def accelerated(model: Ocloc) -> Ocloc:

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.networks import BaselineNetwork
 
 V = TypeVar("V", bound=nn.Module)
 
@@ -82,10 +81,7 @@ class HalfLinear(nn.Linear):
 def with_half_weights(model: Ocloc) -> tuple[Ocloc, HalfWeights]:
     """A view of the model whose linear and recurrent layers hold twins, but for those that reckon in full precision."""
     half = HalfWeights()
-    inference, network = model.inference, model.nvil.network
-    assert isinstance(network, BaselineNetwork)
-    full = {inference.g_key.linear, inference.g_val.linear, network.connected.last}
-    view = tree_with_twins(model, half, full)
+    view = tree_with_twins(model, half, model.exact_layers())
     assert isinstance(view, Ocloc)
     return view, half
 

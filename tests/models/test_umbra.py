@@ -1,0 +1,288 @@
+"""Umbra: every new term against an oracle, and what it shares with OCLOC left as it is."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
+
+from viewslots.errors import UserError
+from viewslots.model_presets import MODEL_PRESETS
+from viewslots.models import load_model
+from viewslots.models.ocloc.config import DecoderConfig, StartConfig
+from viewslots.models.ocloc.objective import negative_log_likelihood, weighted_loss
+from viewslots.models.umbra.config import UmbraAnnealing, UmbraConfig, UmbraSchedule
+from viewslots.models.umbra.generation import shaded
+from viewslots.models.umbra.model import Umbra
+from viewslots.models.umbra.objective import covered_pixels, mixture_nll
+from viewslots.types import Rendering, SceneBatch
+
+torch.set_num_threads(1)
+
+SMALL = UmbraConfig(
+    image_size=16,
+    slots=3,
+    hidden=16,
+    feature_channels=8,
+    feature_kernel=3,
+    slot_attr_dim=12,
+    key_dim=10,
+    value_dim=20,
+    attr_dim=5,
+    object_decoder=DecoderConfig(
+        kind="compact", hidden=(16,), grid=8, grid_channels=6, stages=((1, 3, 6),), final_scale=2
+    ),
+    background_decoder=DecoderConfig(kind="compact", hidden=(8,), grid=8, grid_channels=4, stages=(), final_scale=2),
+    start=StartConfig(shape_logit=-2.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0),
+)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def some_batch(views: int = 2) -> SceneBatch:
+    image = torch.rand(2, views, 3, 16, 16, generator=generator(7))
+    mask = torch.ones(2, views, dtype=torch.bool)
+    mask[1, -1] = views == 1
+    return SceneBatch(torch.where(mask[:, :, None, None, None], image, 0.0), mask)
+
+
+@pytest.fixture
+def model() -> Umbra:
+    return Umbra(SMALL, generator(1))
+
+
+# Shadows.
+
+
+def test_shadows_multiply_the_background_pixel_by_pixel() -> None:
+    background = torch.rand(1, 2, 3, 2, 3, generator=generator()).double()
+    logit = torch.randn(1, 2, 2, 2, 3, generator=generator(1)).double()
+    presence = torch.tensor([[0.3, 1.7]]).double()
+    found = shaded(background, logit, presence, 0.8)
+    for m, row, column in torch.cartesian_prod(torch.arange(2), torch.arange(2), torch.arange(3)).tolist():
+        light = 1.0
+        for k in range(2):
+            light *= 1 - 0.8 * float(presence[0, k].sigmoid() * logit[0, m, k, row, column].sigmoid())
+        expected = background[0, m, :, row, column] * light
+        torch.testing.assert_close(found[0, m, :, row, column], expected)
+
+
+def test_what_is_not_there_casts_no_shadow(model: Umbra) -> None:
+    batch = some_batch()
+    noise = model.draw_noise(batch, generator())
+    latents = model.sample(model.infer(batch, noise), noise, model.annealed())
+    gone = replace(latents, logit_prs=torch.full_like(latents.logit_prs, -torch.inf))
+    bare = model.generation(latents).background
+    assert torch.equal(model.render(gone, model.annealed()).background, bare)
+    shown = model.render(latents, model.annealed())
+    assert (shown.background < bare).all()
+    parts = torch.cat([shown.background[:, :, None], shown.appearance], 2)
+    torch.testing.assert_close(shown.reconstruction, (shown.perceived[:, :, :, None] * parts).sum(2))
+
+
+def test_objects_begin_with_hardly_any_shadow() -> None:
+    """The bias of the shadow channel, at every sub-pixel; that of the shape is another."""
+    model = Umbra(replace(SMALL, shadow_logit=-5.0), generator(1))
+    last = model.generation.f_shp_apc.convolutions[-2]  # type: ignore[union-attr, index]
+    assert last.bias.tolist() == [-2.0] * 4 + [0.0] * 12 + [-5.0] * 4  # type: ignore[union-attr]
+
+
+def test_colours_of_objects_are_colours(model: Umbra) -> None:
+    """A faint shape of an impossible colour would paint as well as a whole one, and cost less."""
+    batch = some_batch()
+    with torch.no_grad():
+        for parameter in model.generation.parameters():
+            parameter.mul_(5.0)
+    noise = model.draw_noise(batch, generator())
+    layers = model.generation(model.sample(model.infer(batch, noise), noise, model.annealed()))
+    assert layers.appearance.min() >= 0
+    assert layers.appearance.max() <= 1
+    assert layers.appearance.std() > 0.1
+
+
+# The loss.
+
+
+def test_the_mixture_is_that_of_torch() -> None:
+    """Per pixel a mixture over layers of normal distributions over the three channels; all but its constant."""
+    sigma, (B, M, K, H, W) = 0.3, (2, 2, 2, 2, 3)
+    perceived = torch.rand(B, M, K + 1, H, W, generator=generator()).double().softmax(2)
+    colours = torch.rand(B, M, K + 1, 3, H, W, generator=generator(1)).double()
+    image = torch.rand(B, M, 3, H, W, generator=generator(2)).double()
+    mask = torch.tensor([[True, True], [True, False]])
+    nothing = torch.zeros(0)
+    rendering = Rendering(nothing, perceived, nothing, nothing, nothing, colours[:, :, 0])
+    found = mixture_nll(image, rendering, colours[:, :, 1:], mask, sigma)
+    layers = Independent(Normal(colours.permute(0, 1, 4, 5, 2, 3), sigma), 1)
+    exact = MixtureSameFamily(Categorical(perceived.permute(0, 1, 3, 4, 2)), layers)
+    log_likelihood = exact.log_prob(image.permute(0, 1, 3, 4, 2))
+    constant = Normal(0.0, sigma).log_prob(torch.zeros(())) * 3
+    pixels = torch.where(mask[:, :, None, None], constant - log_likelihood, 0.0)
+    torch.testing.assert_close(found, pixels.sum((1, 2, 3)))
+
+
+def test_a_mixture_of_one_layer_is_the_weighted_sum() -> None:
+    image, colours = (torch.rand(2, 1, 3, 4, 4, generator=generator(seed)).double() for seed in (0, 1))
+    perceived = torch.cat([torch.ones(2, 1, 1, 4, 4), torch.zeros(2, 1, 1, 4, 4)], 2).double()
+    mask, nothing = torch.ones(2, 1, dtype=torch.bool), torch.zeros(0)
+    rendering = Rendering(nothing, perceived, nothing, nothing, nothing, colours)
+    found = mixture_nll(image, rendering, torch.rand(2, 1, 1, 3, 4, 4).double(), mask, 0.2)
+    torch.testing.assert_close(found, negative_log_likelihood(image, colours, mask, 0.2), rtol=1e-5, atol=1e-5)
+
+
+def test_covered_pixels_by_hand() -> None:
+    """Two objects, one of them absent; the second view of the second scene is padding."""
+    shape = torch.full((2, 2, 2, 1, 3), -torch.inf)
+    shape[:, :, 0, 0, :2] = torch.inf
+    shape[:, :, 1] = torch.inf
+    shape[0, 1, 0, 0, 2] = 0.0
+    presence = torch.tensor([[torch.inf, -torch.inf], [0.0, torch.inf]])
+    mask = torch.tensor([[True, True], [True, False]])
+    assert covered_pixels(shape, presence, mask).tolist() == [2 + 2.5, 1 + 3]
+
+
+def test_the_terms_of_the_loss(model: Umbra) -> None:
+    """Against a bound put together here: both likelihoods from one rendering, costs from probabilities."""
+    batch = some_batch()
+    noise = model.draw_noise(batch, generator())
+    annealing = UmbraAnnealing(weight_mixture=0.25, weight_costs=0.5, softness=0.7, temperature_prs=0.9)
+    terms = model.elbo(batch, annealing, noise)
+    posterior = model.infer(batch, noise)
+    latents = model.sample(posterior, noise, annealing)
+    rendering = model.render(latents, annealing, noise)
+    plain = negative_log_likelihood(batch.image, rendering.reconstruction, batch.view_mask, SMALL.sigma_x)
+    mixed = mixture_nll(batch.image, rendering, rendering.appearance, batch.view_mask, SMALL.sigma_x)
+    torch.testing.assert_close(terms.nll, 0.75 * plain + 0.25 * mixed)
+    torch.testing.assert_close(model.likelihood(batch, latents, annealing, noise), terms.nll)
+    cover = rendering.logit_shp.sigmoid() * latents.z_prs[:, None, :, None, None]
+    pixels = torch.where(batch.view_mask, cover.sum((2, 3, 4)), 0.0).sum(1)
+    price = SMALL.pixel_cost * pixels + SMALL.object_cost * posterior.kappa.sum(1)
+    torch.testing.assert_close(terms.costs, 0.5 * price)
+    assert not terms.policy.any()
+    assert not terms.baseline.any()
+    total = terms.constant + terms.nll + terms.view + terms.attr + terms.rho + terms.prs + terms.costs
+    torch.testing.assert_close(terms.loss, total)
+    torch.testing.assert_close(weighted_loss(terms, UmbraAnnealing()), total)
+
+
+def test_every_parameter_learns(model: Umbra) -> None:
+    batch = some_batch()
+    annealing = UmbraSchedule().at(100_000)
+    weighted_loss(model.elbo(batch, annealing, model.draw_noise(batch, generator())), annealing).mean().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.any(), name
+
+
+def test_the_compactness_noise_is_on_appearances_in_training_alone(model: Umbra) -> None:
+    batch = some_batch()
+    noise = model.draw_noise(batch, generator())
+    annealing = UmbraAnnealing(compactness_rate=0.5)
+    latents = model.sample(model.infer(batch, noise), noise, annealing)
+    still, noisy = model.render(latents, annealing), model.render(latents, annealing, noise)
+    assert torch.equal(still.perceived, noisy.perceived)  # shapes are probabilities, never samples
+    assert not torch.equal(still.reconstruction, noisy.reconstruction)
+
+
+# The background's own slot.
+
+
+def test_the_first_slot_is_the_background(model: Umbra) -> None:
+    batch = some_batch()
+    noise = model.draw_noise(batch, generator())
+    with torch.no_grad():
+        model.inference.mu_bck.normal_(generator=generator(5))  # type: ignore[operator, union-attr]
+    first = model.infer(batch, noise)
+    other = model.infer(batch, replace(noise, background=-noise.background))
+    assert first.background_index.tolist() == [0, 0]
+    assert first.log_pi.exp().tolist() == [[1.0, 0.0, 0.0, 0.0]] * 2
+    assert torch.equal(first.mu_bck, other.mu_bck)
+    turned = noise.y_attr[:, [0, 3, 1, 2]]
+    permuted = model.infer(batch, replace(noise, y_attr=turned))
+    torch.testing.assert_close(permuted.mu_attr, first.mu_attr[:, [2, 0, 1]])
+    torch.testing.assert_close(permuted.mu_bck, first.mu_bck)
+
+
+def test_the_background_starts_from_a_mean_of_its_own(model: Umbra) -> None:
+    inference, noise = model.inference, torch.randn(2, 4, 12, generator=generator())
+    with torch.no_grad():
+        inference.mu_bck.fill_(3.0)  # type: ignore[operator, union-attr]
+        inference.log_sigma_bck.fill_(0.5)  # type: ignore[operator, union-attr]
+        inference.mu_hat.fill_(-1.0)
+    start = inference.start_attr(noise)
+    torch.testing.assert_close(start[:, 0], 3 + torch.tensor(0.5).exp() * noise[:, 0])
+    torch.testing.assert_close(start[:, 1:], -1 + noise[:, 1:])
+
+
+# Use.
+
+
+def test_an_object_counts_if_it_is_more_likely_there_than_not(model: Umbra) -> None:
+    batch = some_batch()
+    answer = model.decompose(batch, generator(3))
+    assert answer.presence is not None
+    assert torch.equal(answer.presence, answer.presence_probability)  # type: ignore[arg-type]
+    new = model.decompose_new_views(batch, some_batch(1), generator(3))
+    assert torch.equal(new.presence, answer.presence)  # type: ignore[arg-type]
+
+
+def test_scenes_from_the_prior(model: Umbra) -> None:
+    scene = model.sample_prior(2, 3, 4, generator())
+    assert scene.image.shape == (2, 3, 3, 16, 16)
+    noise = (scene.image - scene.rendering.reconstruction).flatten()
+    assert float(noise.std()) == pytest.approx(SMALL.sigma_x, rel=0.05)
+
+
+def test_it_is_saved_with_its_method(model: Umbra, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path)
+    again = load_model(tmp_path)
+    assert type(again) is Umbra
+    assert again.config == SMALL
+    assert json.loads((tmp_path / "config.json").read_text())["method"] == "umbra"
+    assert not any("g_sel" in name or "nvil" in name for name in again.state_dict())
+    batch = some_batch()
+    model.eval()
+    assert torch.equal(again.decompose(batch, generator()).layer_masks, model.decompose(batch, generator()).layer_masks)
+
+
+def test_the_preset_is_small_and_has_the_networks_of_compact() -> None:
+    preset, compact = MODEL_PRESETS["umbra"], MODEL_PRESETS["compact"]
+    assert sum(value.numel() for value in preset.kind(preset.model).parameters()) < 4_000_000
+    assert preset.model.object_decoder == compact.model.object_decoder
+
+
+@pytest.mark.parametrize(
+    ("step", "mixture", "costs"),
+    [(0, 0.0, 0.0), (100, 0.2, 0.0), (200, 0.4, 0.0), (350, 0.7, 0.5), (500, 1.0, 1.0), (999, 1.0, 1.0)],
+)
+def test_what_fades_in(step: int, mixture: float, costs: float) -> None:
+    at = UmbraSchedule(steps=1000, mixture_until=0.5, costs_from=0.2, costs_until=0.5).at(step)
+    assert float(at.weight_mixture) == pytest.approx(mixture)
+    assert float(at.weight_costs) == pytest.approx(costs)
+    assert at.temperature_prs == UmbraSchedule(steps=1000).at(step).temperature_prs
+    tensors = at.tensors("cpu")
+    assert float(tensors.weight_costs) == pytest.approx(costs)  # type: ignore[attr-defined]
+
+
+def test_what_is_there_from_the_start() -> None:
+    at = UmbraSchedule(mixture_until=0.0, costs_from=0.0, costs_until=0.0).at(0)
+    assert (at.weight_mixture, at.weight_costs) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("darkest", 1.1), ("darkest", -0.1), ("mixture", 2.0), ("pixel_cost", -1.0), ("object_cost", float("nan"))],
+)
+def test_configs_that_cannot_be(name: str, value: float) -> None:
+    with pytest.raises(UserError, match=name):
+        replace(SMALL, **{name: value})  # type: ignore[arg-type]
+
+
+def test_schedules_that_cannot_be() -> None:
+    with pytest.raises(UserError, match="costs_until"):
+        UmbraSchedule(costs_from=0.5, costs_until=0.4)
