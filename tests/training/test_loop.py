@@ -20,6 +20,7 @@ from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.objective import weighted_loss
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.models.ocloc.schedule import Optimisation
+from viewslots.models.umbra.model import Umbra
 from viewslots.runs import load_run
 from viewslots.terminal import say
 from viewslots.training.assembly import Parts, assemble, fingerprint
@@ -29,6 +30,7 @@ from viewslots.training.feed import NoiseSource, StoredFeed
 from viewslots.training.loop import Training
 from viewslots.training.run import RunFolder
 from viewslots.training.settings import RunSettings, plan_run
+from viewslots.training.step import EagerStep
 from viewslots.training.validation import Validation
 
 CPU = torch.device("cpu")
@@ -383,6 +385,39 @@ def test_scenes_with_fewer_views_than_the_preset(tmp_path: Path, capsys: pytest.
     train("tiny", run=tmp_path / "run", data=str(data), **SHORT)
     assert "scenes of this data set have 1 view: training with 1 instead of 2" in capsys.readouterr().err
     assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["views"] == 1
+
+
+def test_views_asked_for(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train("tiny", run=tmp_path / "one", data=str(shapes), views=1, **SHORT)
+    train("tiny", run=tmp_path / "many", data=str(shapes), views=7, **SHORT)
+    views = [json.loads((tmp_path / name / "config.json").read_text())["config"]["views"] for name in ("one", "many")]
+    assert views == [1, 3]
+    told = capsys.readouterr().err
+    assert "have 3 views: training with 3 instead of 7" in told
+    assert "with 1 instead" not in told
+    refuse("begun with --views 1, not 2", run=tmp_path / "one", resume=True, views=2)
+    refuse("views is 0", "tiny", run=tmp_path / "none", data=str(shapes), views=0)
+
+
+SMALL_UMBRA = ("model.image_size=32", "model.object_decoder.final_scale=1", "model.background_decoder.final_scale=1")
+
+
+def test_a_run_of_umbra(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained without a word of its method, broken off and gone on with bit for bit, and loaded as what it is."""
+    given: dict[str, Any] = {**SHORT, "data": str(shapes), "set_": SMALL_UMBRA, "checkpoint_every": 2}
+    train("umbra", run=tmp_path / "straight", **given)
+    with monkeypatch.context() as patch:
+        step, calls = EagerStep.run, iter(range(100))
+        patch.setattr(EagerStep, "run", lambda *given: step(*given) if next(calls) < 3 else 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train("umbra", run=tmp_path / "cut", **given)
+    train(run=tmp_path / "cut", resume=True, device="cpu")
+    straight, cut = (load_run(tmp_path / name, which="last") for name in ("straight", "cut"))
+    assert type(straight) is Umbra
+    assert straight.config.object_decoder.final_scale == 1
+    theirs = cut.state_dict()
+    assert all(torch.equal(value, theirs[name]) for name, value in straight.state_dict().items())
+    assert rows(tmp_path / "straight")[-1]["costs"] > 0
 
 
 def test_what_is_given_again_must_agree(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,7 @@ def train(
     init: Annotated[str | None, choice("RUN", "random weights")] = None,
     batch: Annotated[int | None, choice("N", "as in the paper")] = None,
     learning_rate: Annotated[float | None, choice("RATE", "as in the paper")] = None,
+    views: Annotated[int | None, choice("M", "as in the paper: 4, or 1 for sets of single pictures")] = None,
     method: Annotated[MethodName | None, choice("{ocloc,per-view,umbra}", "that of the preset")] = None,
     validate_every: Annotated[int | None, choice("N", "a twentieth of the run")] = None,
     checkpoint_every: Annotated[int | None, choice("N", "a twentieth of the run, 5000 at most")] = None,
@@ -65,6 +66,7 @@ def train(
         init: A run whose weights to start from (clevr-m3 and clevr-m4 need clevr-m1 and clevr-m2).
         batch: Scenes in a batch, of all processes together.
         learning_rate: Largest learning rate.
+        views: Pictures of each scene in a step, after the phase with one.
         method: ocloc; per-view, the paper's baseline without object constancy; umbra, ours, with shadows.
         validate_every: Steps from one validation to the next.
         checkpoint_every: Steps from one checkpoint to the next; the last three are kept.
@@ -82,6 +84,7 @@ def train(
         "init": str(Path(init).resolve()) if init is not None and Path(init).is_dir() else init,
         "batch": batch,
         "learning_rate": learning_rate,
+        "views": views,
         "method": method,
         "validate_every": validate_every,
         "checkpoint_every": checkpoint_every,
@@ -159,7 +162,7 @@ def open_run(
     if not resume:
         settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast)
         ranks.part(settings.batch)
-        tell_fewer_views(settings)
+        tell_fewer_views(settings, given.get("views"))
         weights = first_weights(settings)
         return RunFolder.create(run, settings.to_json()), settings, weights
     folder, settings = resume_run(run, given, fast)
@@ -170,10 +173,10 @@ def open_run(
         raise
 
 
-def tell_fewer_views(settings: "RunSettings") -> None:
+def tell_fewer_views(settings: "RunSettings", asked: int | None) -> None:
     from viewslots.model_presets import model_preset
 
-    wanted, views = model_preset(settings.preset).views, settings.views
+    wanted, views = asked or model_preset(settings.preset).views, settings.views
     if views < wanted:
         say(f"scenes of this data set have {views} view{'s' * (views > 1)}: training with {views} instead of {wanted}")
 

@@ -68,6 +68,7 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
         "init": settings.init,
         "batch": settings.batch,
         "learning_rate": settings.optimisation.learning_rate,
+        "views": settings.views,
         "method": settings.method,
     }
     options = {name: "the preset" if name == "preset" else "--" + name.replace("_", "-") for name in begun}
