@@ -1,46 +1,57 @@
 #!/usr/bin/env bash
-# Everything behind the tables of clevr-m1 on one GPU: the data, clevr-m1, its per-view baseline and three seeds of compact
-# side by side, their scores and pictures. Usage: benchmarks/clevr_m1.sh WORK [STEPS] [DEVICE]
+# Everything behind the tables of clevr-m1 on one GPU: the data, clevr-m1, three seeds of compact and the per-view baseline of the
+# same size side by side, their scores and pictures. Usage: benchmarks/clevr_m1.sh WORK [STEPS] [DEVICE]
 # WORK/results then holds one JSON a row of a table; `viewslots report WORK/results --out DIR` sets them beside the paper's.
+# DATA_OPTIONS, TRAIN_OPTIONS, SCORE_OPTIONS: more options of make-data, train and evaluate. BIG, SMALL: other presets.
 set -uo pipefail
 work=$1 steps=${2:-40000} device=${3:-cuda}
+big=${BIG:-clevr-m1} small=${SMALL:-compact}
 export OMP_NUM_THREADS=2 PYTHONUNBUFFERED=1
 mkdir -p "$work/results" "$work/logs"
 began=$(date +%s)
 viewslots() { python3 -m viewslots "$@"; }
-note() { echo "$(( $(date +%s) - began )) s: $*"; }
+note() { echo "$(( $(date +%s) - began )) s: $*" | tee -a "$work/logs/progress.log"; }
 
 # Several processes on one GPU run side by side, not in turns, where NVIDIA's multi-process service can be had.
 [ "$device" = cuda ] && nvidia-cuda-mps-control -d
 
-viewslots make-data clevr-m1 --out "$work/data" --device "$device" ${DATA_OPTIONS:-} > "$work/logs/data.log" 2>&1
-note data
+if [ ! -e "$work/data/meta.json" ]; then
+  viewslots make-data clevr-m1 --out "$work/data" --device "$device" ${DATA_OPTIONS:-} > "$work/logs/data.log" 2>&1
+  note "data: $?"
+fi
 
-score() { # run, name
+evaluate() { # run, name, split, views
+  viewslots evaluate "$1" --data "$work/data" --split "$3" --views "$4" --slots "$([ "$3" = test1 ] && echo 7 || echo 11)" \
+    --repeats 5 --device "$device" ${SCORE_OPTIONS:-} --out "$work/results/$2-$3-m$4.json" > "$work/logs/$2-$3-m$4.log" 2>&1
+}
+
+estimate() { # run, name, split, given
+  viewslots estimate-viewpoints "$1" --data "$work/data" --split "$3" --given "$4" --new 4 --repeats 5 --device "$device" \
+    ${SCORE_OPTIONS:-} --out "$work/results/$2-$3-given$4.json" > "$work/logs/$2-$3-given$4.log" 2>&1
+}
+
+score() { # run, name, then anything for viewpoints as well
   for split in test1 test2; do
-    for views in 1 2 4 8; do
-      viewslots evaluate "$1" --data "$work/data" --split $split --views $views --slots $([ $split = test1 ] && echo 7 || echo 11) \
-        --repeats 5 --device "$device" --out "$work/results/$2-$split-m$views.json" > "$work/logs/$2-$split-m$views.log" 2>&1 &
-    done
-    [ "$2" = per-view ] || [ "$2" = kmeans ] && continue
-    for given in 1 2 4; do
-      viewslots estimate-viewpoints "$1" --data "$work/data" --split $split --given $given --new 4 --repeats 5 \
-        --device "$device" --out "$work/results/$2-$split-given$given.json" > "$work/logs/$2-$split-given$given.log" 2>&1 &
-    done
+    for views in 1 2 4 8; do evaluate "$1" "$2" $split $views & done
+    [ $# -gt 2 ] && for given in 1 2 4; do estimate "$1" "$2" $split $given & done
   done
   wait
   note "scores of $2"
 }
 
 train() { # name, options
-  name=$1; shift
+  name=$1
+  shift
   viewslots train "$@" --data "$work/data" --run "$work/$name" --steps "$steps" --validate-every $((steps / 10)) \
     --checkpoint-every $((steps / 2)) --device "$device" ${TRAIN_OPTIONS:-} > "$work/logs/$name.log" 2>&1
   note "trained $name: $?"
 }
 
-(train clevr-m1 "${BIG:-clevr-m1}" && score "$work/clevr-m1" clevr-m1) &
-(train per-view "${BIG:-clevr-m1}" --method per-view && score "$work/per-view" per-view) &
-(train compact compact --seeds 0,1,2 && for seed in 0 1 2; do score "$work/compact/seed-$seed" compact-$seed; done) &
+score kmeans kmeans &
+(train "$big" "$big"; score "$work/$big" "$big" viewpoints) &
+(train per-view "$small" --method per-view; score "$work/per-view" per-view) &
+for seed in 0 1 2; do
+  (train "$small-$seed" "$small" --seed $seed; score "$work/$small-$seed" "$small-$seed" viewpoints) &
+done
 wait
 note done

@@ -13,7 +13,7 @@ from viewslots.model_presets import MODEL_PRESETS
 from viewslots.models import load_model
 from viewslots.models.ocloc.config import DecoderConfig, StartConfig
 from viewslots.models.ocloc.objective import negative_log_likelihood, weighted_loss
-from viewslots.models.umbra.config import UmbraAnnealing, UmbraConfig, UmbraSchedule
+from viewslots.models.umbra.config import FADED, UmbraAnnealing, UmbraConfig, UmbraSchedule
 from viewslots.models.umbra.generation import shaded
 from viewslots.models.umbra.model import Umbra
 from viewslots.models.umbra.objective import covered_pixels, mixture_nll
@@ -80,6 +80,8 @@ def test_what_is_not_there_casts_no_shadow(model: Umbra) -> None:
     assert torch.equal(model.render(gone, model.annealed()).background, bare)
     shown = model.render(latents, model.annealed())
     assert (shown.background < bare).all()
+    early = model.render(latents, replace(model.annealed(), weight_shadows=0.0))
+    assert torch.equal(early.background, bare)
     parts = torch.cat([shown.background[:, :, None], shown.appearance], 2)
     torch.testing.assert_close(shown.reconstruction, (shown.perceived[:, :, :, None] * parts).sum(2))
 
@@ -257,11 +259,13 @@ def test_the_preset_is_small_and_has_the_networks_of_compact() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "mixture", "costs"),
-    [(0, 0.0, 0.0), (100, 0.2, 0.0), (200, 0.4, 0.0), (350, 0.7, 0.5), (500, 1.0, 1.0), (999, 1.0, 1.0)],
+    ("step", "shadows", "mixture", "costs"),
+    [(0, 0, 0, 0), (100, 0.5, 0, 0), (200, 1, 0.25, 0), (350, 1, 0.625, 0.5), (500, 1, 1, 1), (999, 1, 1, 1)],
 )
-def test_what_fades_in(step: int, mixture: float, costs: float) -> None:
-    at = UmbraSchedule(steps=1000, mixture_until=0.5, costs_from=0.2, costs_until=0.5).at(step)
+def test_what_fades_in(step: int, shadows: float, mixture: float, costs: float) -> None:
+    spans = {"shadows_from": 0.0, "shadows_until": 0.2, "mixture_from": 0.1, "mixture_until": 0.5}
+    at = UmbraSchedule(steps=1000, costs_from=0.2, costs_until=0.5, **spans).at(step)  # type: ignore[arg-type]
+    assert float(at.weight_shadows) == pytest.approx(shadows)
     assert float(at.weight_mixture) == pytest.approx(mixture)
     assert float(at.weight_costs) == pytest.approx(costs)
     assert at.temperature_prs == UmbraSchedule(steps=1000).at(step).temperature_prs
@@ -270,8 +274,9 @@ def test_what_fades_in(step: int, mixture: float, costs: float) -> None:
 
 
 def test_what_is_there_from_the_start() -> None:
-    at = UmbraSchedule(mixture_until=0.0, costs_from=0.0, costs_until=0.0).at(0)
-    assert (at.weight_mixture, at.weight_costs) == (1.0, 1.0)
+    spans = {f"{name}_{end}": 0.0 for name in FADED for end in ("from", "until")}
+    at = UmbraSchedule(**spans).at(0)  # type: ignore[arg-type]
+    assert (at.weight_shadows, at.weight_mixture, at.weight_costs) == (1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -283,6 +288,7 @@ def test_configs_that_cannot_be(name: str, value: float) -> None:
         replace(SMALL, **{name: value})  # type: ignore[arg-type]
 
 
-def test_schedules_that_cannot_be() -> None:
-    with pytest.raises(UserError, match="costs_until"):
-        UmbraSchedule(costs_from=0.5, costs_until=0.4)
+@pytest.mark.parametrize("name", FADED)
+def test_schedules_that_cannot_be(name: str) -> None:
+    with pytest.raises(UserError, match=rf"schedule\.{name}_until is 0\.4, but schedule\.{name}_from is 0\.5"):
+        UmbraSchedule(**{f"{name}_from": 0.5, f"{name}_until": 0.4})  # type: ignore[arg-type]

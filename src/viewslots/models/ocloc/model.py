@@ -142,13 +142,13 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         if noise is not None:
             logit_shp = relaxed_bernoulli_logit(logit_shp, noise.z_shp, annealing.temperature_shp)
             appearance = noisy_appearance(layers, annealing, noise)
-        return self.overlay(layers, latents, logit_shp, appearance, annealing.softness)
+        return self.overlay(layers, latents, logit_shp, appearance, annealing)
 
     def overlay(
-        self, layers: Layers, latents: Latents, logit_shp: Tensor, appearance: Tensor, softness: float | Tensor
+        self, layers: Layers, latents: Latents, logit_shp: Tensor, appearance: Tensor, annealing: Annealing
     ) -> Rendering:
         """s and the mean of x."""
-        perceived = perceived_shapes(logit_shp, latents.logit_prs, layers.order, softness)
+        perceived = perceived_shapes(logit_shp, latents.logit_prs, layers.order, annealing.softness)
         return Rendering(
             reconstruction=composite(perceived, layers.background, appearance),
             perceived=perceived,
@@ -233,8 +233,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         """z_shp ~ Ber(sigmoid(f_shp)) and x ~ N(sum of s a, sigma_x^2 I)."""
         layers: Layers = self.generation(latents)
         covers = source.uniform(*layers.logit_shp.shape) < layers.logit_shp.sigmoid()
-        softness = self.config.softness
-        rendering = self.overlay(layers, latents, binary_logit(covers), layers.appearance, softness)
+        rendering = self.overlay(layers, latents, binary_logit(covers), layers.appearance, self.annealed())
         image = rendering.reconstruction + self.config.sigma_x * source.normal(*rendering.reconstruction.shape)
         return PriorScene(latents, rendering, image)
 

@@ -35,33 +35,42 @@ class UmbraConfig(OclocConfig):
 class UmbraAnnealing(Annealing):
     """The values of one step."""
 
+    weight_shadows: Scalar = 1.0
     weight_mixture: Scalar = 1.0
     weight_costs: Scalar = 1.0
+
+
+FADED = ("shadows", "mixture", "costs")
 
 
 @dataclass(frozen=True)
 class UmbraSchedule(Schedule):
     """step -> UmbraAnnealing. Shares of the run, so that they need no squeezing."""
 
-    mixture_until: float = 0.5
-    """The mixture fades in from the start to here."""
-    costs_from: float = 0.2
-    costs_until: float = 0.5
-    """While shapes still form, a cost on them would empty them."""
+    shadows_from: float = 0.3
+    shadows_until: float = 0.5
+    """Objects come first, shadows and all: an object without a colour yet looks like a shadow."""
+    mixture_from: float = 0.5
+    mixture_until: float = 0.8
+    """The mixture sharpens objects that are there; from the start, it settles on blobs that share the ground."""
+    costs_from: float = 0.5
+    costs_until: float = 0.8
+    """While shapes still form, a price on them would empty them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.costs_until < self.costs_from:
-            raise UserError(f"schedule.costs_until is {self.costs_until}, but costs begin at {self.costs_from}")
+        for name in FADED:
+            begin, end = self.span(name)
+            if end < begin:
+                raise UserError(f"schedule.{name}_until is {end}, but schedule.{name}_from is {begin}")
 
     def at(self, step: int) -> UmbraAnnealing:
         known = super().at(step)
-        share = step / self.steps
-        return UmbraAnnealing(
-            **{field.name: getattr(known, field.name) for field in fields(known)},
-            weight_mixture=faded_in(share, 0.0, self.mixture_until),
-            weight_costs=faded_in(share, self.costs_from, self.costs_until),
-        )
+        weights = {f"weight_{name}": faded_in(step / self.steps, *self.span(name)) for name in FADED}
+        return UmbraAnnealing(**{field.name: getattr(known, field.name) for field in fields(known)}, **weights)
+
+    def span(self, name: str) -> tuple[float, float]:
+        return getattr(self, f"{name}_from"), getattr(self, f"{name}_until")
 
 
 def faded_in(share: float, begin: float, end: float) -> float:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.models.distributions import full_precision, widen
+from viewslots.models.distributions import Scalar, full_precision, widen
 from viewslots.models.ocloc.generation import Decoded, Generation, Layers
 
 SHADOW = 4
@@ -41,7 +41,7 @@ def shaded(
     background: Float[Tensor, "B M 3 H W"],
     logit_shadow: Float[Tensor, "B M K H W"],
     logit_prs: Float[Tensor, "B K"],
-    darkest: float,
+    darkest: Scalar,
 ) -> Float[Tensor, "B M 3 H W"]:
     """The background times prod_k (1 - darkest z_prs shadow): shadows fall on it alone, in no order."""
     dark = darkest * logit_shadow.sigmoid() * logit_prs.sigmoid()[:, None, :, None, None]

@@ -82,7 +82,7 @@ class Umbra(Ocloc):
         """Between the likelihood of the weighted sum and that of the mixture."""
         image, mask, sigma_x = batch.image, batch.view_mask, self.config.sigma_x
         appearance = noisy_appearance(layers, annealing, noise)
-        rendering = self.overlay(layers, latents, layers.logit_shp, appearance, annealing.softness)
+        rendering = self.overlay(layers, latents, layers.logit_shp, appearance, annealing)
         plain = negative_log_likelihood(image, rendering.reconstruction, mask, sigma_x)
         mixed = mixture_nll(image, rendering, appearance, mask, sigma_x)
         return blend(plain, mixed, self.config.mixture * annealing.weight_mixture)
@@ -91,15 +91,17 @@ class Umbra(Ocloc):
         """Shape probabilities in training too: relaxed samples at temperatures above 1 hide what those say."""
         layers = self.generation(latents)
         appearance = layers.appearance if noise is None else noisy_appearance(layers, annealing, noise)
-        return self.overlay(layers, latents, layers.logit_shp, appearance, annealing.softness)
+        return self.overlay(layers, latents, layers.logit_shp, appearance, annealing)
 
     def overlay(
-        self, layers: Layers, latents: Latents, logit_shp: Tensor, appearance: Tensor, softness: float | Tensor
+        self, layers: Layers, latents: Latents, logit_shp: Tensor, appearance: Tensor, annealing: Annealing
     ) -> Rendering:
         """The background, as it is answered, has its shadows on."""
         assert isinstance(layers, ShadowedLayers)
-        background = shaded(layers.background, layers.logit_shadow, latents.logit_prs, self.config.darkest)
-        return super().overlay(replace(layers, background=background), latents, logit_shp, appearance, softness)
+        assert isinstance(annealing, UmbraAnnealing)
+        darkest = self.config.darkest * annealing.weight_shadows
+        background = shaded(layers.background, layers.logit_shadow, latents.logit_prs, darkest)
+        return super().overlay(replace(layers, background=background), latents, logit_shp, appearance, annealing)
 
     def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
         """An object is there if that is more likely than not, instead of with that probability."""
