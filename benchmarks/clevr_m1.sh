@@ -48,10 +48,17 @@ train() { # name, options
 }
 
 score kmeans kmeans &
-(train "$big" "$big"; score "$work/$big" "$big" viewpoints) &
+draw() { # run, name
+  viewslots figures "$1" --data "$work/data" --device "$device" --out "$work/figures/$2" > "$work/logs/$2-figures.log" 2>&1
+  note "figures of $2: $?"
+}
+
+(train "$big" "$big"; draw "$work/$big" "$big" & score "$work/$big" "$big" viewpoints) &
 (train per-view "$small" --method per-view; score "$work/per-view" per-view) &
 for seed in 0 1 2; do
   (train "$small-$seed" "$small" --seed $seed; score "$work/$small-$seed" "$small-$seed" viewpoints) &
 done
 wait
+viewslots report "$work/results" --out "$work/report" > "$work/logs/report.log" 2>&1
+note "report: $?"
 note done

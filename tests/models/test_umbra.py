@@ -233,6 +233,28 @@ def test_an_object_counts_if_it_is_more_likely_there_than_not(model: Umbra) -> N
     assert torch.equal(new.presence, answer.presence)  # type: ignore[arg-type]
 
 
+def test_the_best_of_several_starts_scene_by_scene(model: Umbra) -> None:
+    """Against the starts one by one: `settle` of a model with one start, from the same generator."""
+    single, several = Umbra(replace(SMALL, starts=1)), Umbra(replace(SMALL, starts=6))
+    for other in (single, several):
+        other.load_state_dict(model.state_dict())
+    batch, state = some_batch(), generator(3)
+    annealing = single.annealed()
+    ends = [single.settle(batch, state) for _ in range(6)]
+    answers = [(end, single.answer(end, noise, annealing)) for end, noise in ends]
+    losses = torch.stack([single.bound(batch, end, latents, annealing).loss for end, latents in answers])
+    best = losses.argmin(0).tolist()
+    assert len({*best, 0}) > 1
+    posterior, noise = several.settle(batch, generator(3))
+    for b, k in enumerate(best):
+        assert torch.equal(posterior.mu_attr[b], ends[k][0].mu_attr[b])
+        assert torch.equal(posterior.mu_view[b], ends[k][0].mu_view[b])
+        assert torch.equal(noise.z_attr[b], ends[k][1].z_attr[b])
+    assert torch.equal(several.view_codes(batch, generator(3)), posterior.mu_view)
+    answer = several.decompose(batch, generator(3))
+    assert torch.equal(answer.presence, posterior.kappa)  # type: ignore[arg-type]
+
+
 def test_scenes_from_the_prior(model: Umbra) -> None:
     scene = model.sample_prior(2, 3, 4, generator())
     assert scene.image.shape == (2, 3, 3, 16, 16)

@@ -174,10 +174,16 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         """One stochastic answer for every scene: sampled latents and presences, shape probabilities."""
         self.check(batch)
         annealing = annealing or self.annealed()
-        noise = self.draw_latent_noise(batch, generator, slots)
-        posterior = self.infer(batch, noise)
+        posterior, noise = self.settle(batch, generator, slots)
         latents = self.answer(posterior, noise, annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
+
+    def settle(
+        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None
+    ) -> tuple[Posterior, Noise]:
+        """Where inference ends for an answer, and the noise it started from: in the paper, a single random start."""
+        noise = self.draw_latent_noise(batch, generator, slots)
+        return self.infer(batch, noise), noise
 
     def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
         """The latents that an answer shows: in the paper, a sample."""
@@ -208,8 +214,9 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         """
         self.check(given)
         annealing = annealing or self.annealed()
-        noise, new_noise = (self.draw_latent_noise(batch, generator, slots) for batch in (given, new))
-        posterior = self.estimate_views(new, self.infer(given, noise), new_noise)
+        known, noise = self.settle(given, generator, slots)
+        new_noise = self.draw_latent_noise(new, generator, slots)
+        posterior = self.estimate_views(new, known, new_noise)
         latents = self.answer(posterior, replace(noise, z_view=new_noise.z_view), annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
 
@@ -219,7 +226,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     ) -> Float[Tensor, "B M Dview"]:
         """mu_view: those behind the answer of `decompose` for the same generator state."""
         self.check(batch)
-        return self.infer(batch, self.draw_latent_noise(batch, generator, slots)).mu_view
+        return self.settle(batch, generator, slots)[0].mu_view
 
     @torch.no_grad()
     def sample_prior(self, scenes: int, views: int, slots: int, generator: torch.Generator) -> PriorScene:

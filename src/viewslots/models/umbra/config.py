@@ -23,6 +23,8 @@ class UmbraConfig(OclocConfig):
     """Nats for every pixel of an object's complete shape: ground that the background explains as well is left to it."""
     object_cost: float = 3.0
     """Nats for every object present."""
+    starts: int = 4
+    """Random starts of the inference behind an answer, of which the best is given; training takes one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,7 @@
 """Umbra: OCLOC whose shapes are probabilities, whose objects cast shadows and whose background is no lottery."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -58,10 +59,18 @@ class Umbra(Ocloc):
         """As in OCLOC, but that nothing teaches a choice, and that objects and their pixels have a price."""
         assert isinstance(annealing, UmbraAnnealing)
         posterior = self.infer(batch, noise)
-        latents = self.sample(posterior, noise, annealing)
-        layers = self.generation(latents)
-        nll = self.layered_nll(batch, layers, latents, annealing, noise)
-        pixels = covered_pixels(layers.logit_shp, latents.logit_prs, batch.view_mask)
+        return self.bound(batch, posterior, self.sample(posterior, noise, annealing), annealing, noise)
+
+    def bound(
+        self,
+        batch: SceneBatch,
+        posterior: Posterior,
+        latents: Latents,
+        annealing: UmbraAnnealing,
+        noise: Noise | None = None,
+    ) -> ElboTerms:
+        nll, rendering = self.explained(batch, latents, annealing, noise)
+        pixels = covered_pixels(rendering.logit_shp, latents.logit_prs, batch.view_mask)
         price = self.config.pixel_cost * pixels + self.config.object_cost * posterior.kappa.sum(1)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, self.config.sigma_x),
@@ -74,18 +83,19 @@ class Umbra(Ocloc):
 
     def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
         assert isinstance(annealing, UmbraAnnealing)
-        return self.layered_nll(batch, self.generation(latents), latents, annealing, noise)
+        return self.explained(batch, latents, annealing, noise)[0]
 
-    def layered_nll(
-        self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: UmbraAnnealing, noise: Noise
-    ) -> Float[Tensor, "B"]:
-        """Between the likelihood of the weighted sum and that of the mixture."""
+    def explained(
+        self, batch: SceneBatch, latents: Latents, annealing: UmbraAnnealing, noise: Noise | None
+    ) -> tuple[Float[Tensor, "B"], Rendering]:
+        """L_nll, between the likelihood of the weighted sum and that of the mixture; and what it was computed from."""
         image, mask, sigma_x = batch.image, batch.view_mask, self.config.sigma_x
-        appearance = noisy_appearance(layers, annealing, noise)
+        layers = self.generation(latents)
+        appearance = layers.appearance if noise is None else noisy_appearance(layers, annealing, noise)
         rendering = self.overlay(layers, latents, layers.logit_shp, appearance, annealing)
         plain = negative_log_likelihood(image, rendering.reconstruction, mask, sigma_x)
         mixed = mixture_nll(image, rendering, appearance, mask, sigma_x)
-        return blend(plain, mixed, self.config.mixture * annealing.weight_mixture)
+        return blend(plain, mixed, self.config.mixture * annealing.weight_mixture), rendering
 
     def render(self, latents: Latents, annealing: Annealing, noise: Noise | None = None) -> Rendering:
         """Shape probabilities in training too: relaxed samples at temperatures above 1 hide what those say."""
@@ -103,6 +113,19 @@ class Umbra(Ocloc):
         background = shaded(layers.background, layers.logit_shadow, latents.logit_prs, darkest)
         return super().overlay(replace(layers, background=background), latents, logit_shp, appearance, annealing)
 
+    def settle(
+        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None
+    ) -> tuple[Posterior, Noise]:
+        """The best of several random starts, scene by scene, by the loss of the answer that each would give.
+
+        Which slots find which objects, and whether two share one, depends on the start.
+        """
+        ends = [super(Umbra, self).settle(batch, generator, slots) for _ in range(self.config.starts)]
+        annealing = self.annealed()
+        losses = [self.bound(batch, end, self.answer(end, noise, annealing), annealing).loss for end, noise in ends]
+        best = torch.stack(losses).argmin(0)
+        return taken([end for end, _ in ends], best), taken([noise for _, noise in ends], best)
+
     def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
         """An object is there if that is more likely than not, instead of with that probability."""
         return replace(self.sample(posterior, noise, annealing), logit_prs=posterior.logit_kappa)
@@ -115,3 +138,15 @@ class Umbra(Ocloc):
     def annealed(self) -> UmbraAnnealing:
         temperature = self.config.temperature
         return UmbraAnnealing(temperature_prs=temperature, temperature_shp=temperature, softness=self.config.softness)
+
+
+T = TypeVar("T", Posterior, Noise)
+
+
+def taken(several: list[T], best: Int[Tensor, "B"]) -> T:
+    """Scene b of the value that best[b] names."""
+    scenes = torch.arange(len(best), device=best.device)
+    names = [field.name for field in fields(several[0])]
+    return replace(
+        several[0], **{name: torch.stack([getattr(x, name) for x in several])[best, scenes] for name in names}
+    )
