@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,20 +90,6 @@ def reseal(folder: Path) -> None:
         data = (folder / name).read_bytes()
         meta["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     (folder / "meta.json").write_text(json.dumps(meta))
-
-
-def in_child(work: Callable[[], None]) -> int:
-    """Run in a forked process; the exit code, or minus the signal that ended it."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(99)
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status)
 
 
 def kill_self() -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from fake_world import COUNTS, FakeWorld, contents, in_child, kill_self, visible
+from fake_world import COUNTS, FakeWorld, contents, kill_self, visible
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forked import in_child
 from viewslots.data import hdf5_export, hdf5_layout, writer
 from viewslots.data.checks import check_dataset
 from viewslots.data.growing import GrowingFile

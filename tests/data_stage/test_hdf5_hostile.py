@@ -10,8 +10,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from fake_world import COUNTS, FakeWorld, in_child
+from fake_world import COUNTS, FakeWorld
 
+from forked import in_child
 from viewslots.data.hdf5 import convert
 from viewslots.data.making import make_dataset
 from viewslots.errors import UserError

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_world import COUNTS, FakeScene, FakeWorld, contents, in_child, kill_self
+from fake_world import COUNTS, FakeScene, FakeWorld, contents, kill_self
 
+from forked import in_child
 from viewslots.data import disk, growing, writer
 from viewslots.data.growing import GrowingFile
 from viewslots.data.making import make_dataset

@@ -178,12 +178,20 @@ def test_exchange_of_objects_is_one_edit(opened: Opened, other: Opened) -> None:
     session = Session(opened)
     session.open_second(other)
     session.exchange_objects(0, 1)
-    assert codes(session.table.scene) == [opened.scene.objects[1].tolist(), other.scene.objects[1].tolist()]
+    assert codes(session.table.scene) == [other.scene.objects[1].tolist(), opened.scene.objects[1].tolist()]
     session.undo()
     assert codes(session.table.scene) == codes(opened.scene)
     assert session.table.shown == {0, 1}
     assert session.table.edits == ()
     assert not session.earlier
+
+
+def test_exchanges_need_no_room(opened: Opened, other: Opened) -> None:
+    session = Session(opened)
+    session.open_second(other)
+    for turn in range(2 * MOST_EXTRA):
+        session.exchange_objects(turn % 2, (turn + 1) % 2)
+    assert codes(session.table.scene) == [other.scene.objects[1].tolist(), other.scene.objects[0].tolist()]
 
 
 def test_half_an_exchange_is_none(opened: Opened, other: Opened) -> None:

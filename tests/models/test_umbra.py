@@ -87,10 +87,14 @@ def test_what_is_not_there_casts_no_shadow(model: Umbra) -> None:
 
 
 def test_objects_begin_with_hardly_any_shadow() -> None:
-    """The bias of the shadow channel, at every sub-pixel; that of the shape is another."""
     model = Umbra(replace(SMALL, shadow_logit=-5.0), generator(1))
-    last = model.generation.f_shp_apc.convolutions[-2]  # type: ignore[union-attr, index]
-    assert last.bias.tolist() == [-2.0] * 4 + [0.0] * 12 + [-5.0] * 4  # type: ignore[union-attr]
+    batch = some_batch()
+    noise = model.draw_noise(batch, generator())
+    layers = model.generation(model.sample(model.infer(batch, noise), noise, model.annealed()))
+    assert (layers.logit_shadow == -5.0).all()  # type: ignore[attr-defined]
+    assert layers.logit_shp.std() > 0
+    assert float(layers.logit_shp.detach().mean()) == pytest.approx(-2.0, abs=0.5)
+    assert layers.appearance.std() > 0
 
 
 def test_colours_of_objects_are_colours(model: Umbra) -> None:

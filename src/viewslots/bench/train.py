@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from viewslots.bench.timing import rate
+from viewslots.data.dataset import whole_batch
 from viewslots.model_presets import model_preset
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.provenance import provenance
-from viewslots.training.feed import as_batch
 from viewslots.training.step import EagerStep, Precision, Step, fast_step, make_optimiser
 
 PRESETS = ("clevr-m1", "compact")
@@ -86,7 +86,7 @@ def _steps(name: str, way: str, precision: Precision, device: str, seed: int) ->
     def take_step() -> object:
         scenes = torch.randint(0, SCENES, (batch, 1), device=device, generator=generator)
         views = torch.randint(0, STORED_VIEWS, (batch, preset.views), device=device, generator=generator)
-        pictures = as_batch(stored[scenes, views], 1)
+        pictures = whole_batch(stored[scenes, views])
         return step(pictures, model.draw_noise(pictures, generator), annealing, 1e-5)
 
     return take_step

@@ -106,12 +106,19 @@ def gather(array: NDArray[Any], scenes: Sequence[int], table: Int[np.ndarray, "B
 
 def scene_batch(image: UInt8[Tensor, "B M H W 3"], table: Int[np.ndarray, "B M"]) -> SceneBatch:
     """Bytes to what a model sees; padded views become zeros."""
-    mask = torch.from_numpy(table != PADDING).to(image.device)
+    batch = whole_batch(image)
+    if (table == PADDING).any():
+        mask = torch.from_numpy(table != PADDING).to(image.device)
+        batch.image[~mask] = 0
+        batch = SceneBatch(batch.image, mask)
+    return batch
+
+
+def whole_batch(image: UInt8[Tensor, "B M H W 3"]) -> SceneBatch:
+    """Bytes to what a model sees; all views are real."""
     channels_first = image.permute(0, 1, 4, 2, 3)
     pictures = channels_first.to(torch.float32, memory_format=torch.contiguous_format).div_(255)
-    if (table == PADDING).any():
-        pictures[~mask] = 0
-    return SceneBatch(image=pictures, view_mask=mask)
+    return SceneBatch(pictures, torch.ones(image.shape[:2], dtype=torch.bool, device=image.device))
 
 
 def upload(images: NDArray[Any], device: torch.device) -> UInt8[Tensor, "S M H W 3"]:

@@ -16,7 +16,7 @@ from viewslots.explorer.camera import Compass, between, compass_of
 from viewslots.explorer.facts import Facts, facts_of
 from viewslots.explorer.opened import Opened
 from viewslots.explorer.paint import MODES, Rgb, painted
-from viewslots.viewpoints.edits import exchange_backgrounds, keep, take
+from viewslots.viewpoints.edits import exchange_backgrounds, put_in_place, take
 from viewslots.viewpoints.scene import InferredScene, View
 
 MOST_UNDO = 20
@@ -131,29 +131,23 @@ class Session:
         extra = len(table.scene.objects) - len(table.opened.scene.objects)
         if extra >= MOST_EXTRA:
             raise UserError(f"{MOST_EXTRA} objects have been added, which is all there is room for; undo some")
-        if k not in second.scene.present():
-            raise UserError(f"the second scene has no object {k + 1}")
+        self._require(second.scene, k, "second")
         scene = take(table.scene, second.scene, k)
         self._edit(f"object {k + 1} of {second.title}", scene, table.shown | {len(scene.objects) - 1})
 
-    def give_object(self, k: int) -> None:
-        """Remove object k of the first scene; with `take_object`, an exchange."""
-        table = self.table
-        if k not in table.scene.present():
-            raise UserError(f"the first scene has no object {k + 1}")
-        rest = [index for index in table.scene.present() if index != k]
-        self._edit(f"without object {k + 1}", keep(table.scene, rest), table.shown - {k})
-
     def exchange_objects(self, mine: int, theirs: int) -> None:
-        """Object `theirs` of the second scene comes in the place of `mine`: one edit, undone at once."""
-        before = self.table, list(self.earlier)
-        try:
-            self.give_object(mine)
-            self.take_object(theirs)
-        except UserError:
-            self.table, self.earlier = before
-            raise
-        del self.earlier[-1]
+        """Object `theirs` of the second scene comes in the place of `mine`."""
+        table, second = self.table, self._second()
+        self._require(table.scene, mine, "first")
+        self._require(second.scene, theirs, "second")
+        scene = put_in_place(table.scene, mine, second.scene, theirs)
+        what = f"object {theirs + 1} of {second.title} for object {mine + 1}"
+        self._edit(what, scene, table.shown | {mine})
+
+    @staticmethod
+    def _require(scene: InferredScene, k: int, which: str) -> None:
+        if k not in scene.present():
+            raise UserError(f"the {which} scene has no object {k + 1}")
 
     def take_background(self) -> None:
         table, second = self.table, self._second()

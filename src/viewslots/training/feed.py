@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from viewslots.data.dataset import gather, upload
+from viewslots.data.dataset import gather, upload, whole_batch
 from viewslots.data.live import SPLIT
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
@@ -53,12 +53,9 @@ def shrunk(pictures: Float[Tensor, "*lead H W"], factor: int) -> Float[Tensor, "
     return small.view(*pictures.shape[:-2], *small.shape[-2:])
 
 
-def as_batch(image: UInt8[Tensor, "B M H W 3"], factor: int) -> SceneBatch:
-    """Bytes to what a model sees; all views are real."""
-    channels_first = image.permute(0, 1, 4, 2, 3)
-    pictures = channels_first.to(torch.float32, memory_format=torch.contiguous_format).div_(255)
-    mask = torch.ones(image.shape[:2], dtype=torch.bool, device=image.device)
-    return SceneBatch(shrunk(pictures, factor), mask)
+def shrunk_batch(image: UInt8[Tensor, "B M H W 3"], factor: int) -> SceneBatch:
+    batch = whole_batch(image)
+    return replace(batch, image=shrunk(batch.image, factor))
 
 
 def batches_of(scenes: int, batch: int) -> int:
@@ -87,7 +84,7 @@ class StoredFeed:
         epoch, place = divmod(step, self.batches)
         scenes = self.order(epoch)[place * self.batch : (place + 1) * self.batch][self.part]
         table = view_table(RandomViews(views, views, self.seed, epoch), scenes, self.split.size.views)
-        return as_batch(self.bytes(scenes, table), self.factor)
+        return shrunk_batch(self.bytes(scenes, table), self.factor)
 
     def order(self, epoch: int) -> list[int]:
         if epoch != self._epoch:
@@ -114,7 +111,7 @@ class LiveFeed:
         scenes = [self.world.sample(self.seed, SPLIT, number) for number in numbers]
         table = view_table(RandomViews(views, views, self.seed), numbers, self.world.views)
         image = render_views(self.world, scenes, table, SPLIT, self.device)
-        return as_batch(to_device(torch.from_numpy(image), self.device), self.factor)
+        return shrunk_batch(to_device(torch.from_numpy(image), self.device), self.factor)
 
 
 def render_views(

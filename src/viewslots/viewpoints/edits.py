@@ -68,6 +68,14 @@ def take(scene: InferredScene, other: InferredScene, k: int) -> InferredScene:
     )
 
 
+def put_in_place(scene: InferredScene, k: int, other: InferredScene, j: int) -> InferredScene:
+    """The scene with object j of another one instead of its own object k."""
+    same_model(scene, other)
+    scene.check_objects([k])
+    other.check_objects([j])
+    return replace(scene, objects=torch.cat([scene.objects[:k], other.objects[j : j + 1], scene.objects[k + 1 :]]))
+
+
 def exchange_backgrounds(a: InferredScene, b: InferredScene) -> tuple[InferredScene, InferredScene]:
     same_model(a, b)
     return replace(a, background=b.background), replace(b, background=a.background)

@@ -70,10 +70,14 @@ class Generation(nn.Module):
 
     @torch.no_grad()
     def start_channel(self, channel: int, value: float) -> None:
-        """Where an output of the object decoder starts; the last layer may make several channels of it (sub-pixels)."""
-        last = [module for module in self.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
+        """Where an output of the object decoder starts."""
+        last = self.last_layer()
         assert last.bias is not None
         last.bias.view(self.channels, -1)[channel] = value
+
+    def last_layer(self) -> nn.Conv2d:
+        """Of the object decoder. For each channel it may have several outputs in a row: sub-pixels."""
+        return [module for module in self.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
 
     def forward(self, latents: Latents) -> Layers:
         """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'."""

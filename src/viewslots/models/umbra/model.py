@@ -39,6 +39,8 @@ class Umbra(Ocloc):
     def start(self, config: OclocConfig) -> None:
         super().start(config)
         self.generation.start_channel(SHADOW, self.config.shadow_logit)
+        with torch.no_grad():  # even all over the picture, until there is something to learn
+            self.generation.last_layer().weight.chunk(self.generation.channels)[SHADOW].zero_()
 
     def restart_statistics(self) -> None:
         """There are none."""
