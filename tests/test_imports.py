@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "runs": {"data", "model_presets", "models"},
     "viewpoints": {"data", "models", "runs", "viewpoints"},
     "explorer": {"data", "data_presets", "evaluation", "explorer", "figures", "scenes", "viewpoints"},
-    "bench": {"bench", "evaluation", "models", "model_presets", "provenance", "scenes", "training"},
+    "bench": {"bench", "data", "evaluation", "models", "model_presets", "provenance", "scenes", "training"},
     "demo": {"data", "data_presets", "demo", "evaluation", "figures", "provenance", "viewpoints"},
     "terminal": set(),
     "commands": {

@@ -179,7 +179,7 @@ class Decomposition:
     complete_shapes: Float[Tensor, "B M K H W"] | None
     """Shape probabilities, not multiplied by presence."""
     presence: Float[Tensor, "B K"] | None
-    """What is counted (present if >= 0.5): the sample; the maximum over views in the per-view baseline."""
+    """What is counted (present if >= 0.5): in the paper a sample; the maximum over views in the per-view baseline."""
     presence_probability: Float[Tensor, "B K"] | None
     depth_order: Float[Tensor, "B M K"] | None
     """Larger is nearer."""

@@ -11,13 +11,14 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 from viewslots.errors import UserError
 from viewslots.model_presets import MODEL_PRESETS
 from viewslots.models import load_model
-from viewslots.models.ocloc.config import DecoderConfig, StartConfig
+from viewslots.models.ocloc.config import DecoderConfig, NvilConfig, StartConfig
 from viewslots.models.ocloc.objective import negative_log_likelihood, weighted_loss
+from viewslots.models.ocloc.schedule import Schedule
 from viewslots.models.umbra.config import FADED, UmbraAnnealing, UmbraConfig, UmbraSchedule
 from viewslots.models.umbra.generation import shaded
 from viewslots.models.umbra.model import Umbra
 from viewslots.models.umbra.objective import covered_pixels, mixture_nll
-from viewslots.types import Rendering, SceneBatch
+from viewslots.types import SceneBatch
 
 torch.set_num_threads(1)
 
@@ -80,8 +81,6 @@ def test_what_is_not_there_casts_no_shadow(model: Umbra) -> None:
     assert torch.equal(model.render(gone, model.annealed()).background, bare)
     shown = model.render(latents, model.annealed())
     assert (shown.background < bare).all()
-    early = model.render(latents, replace(model.annealed(), weight_shadows=0.0))
-    assert torch.equal(early.background, bare)
     parts = torch.cat([shown.background[:, :, None], shown.appearance], 2)
     torch.testing.assert_close(shown.reconstruction, (shown.perceived[:, :, :, None] * parts).sum(2))
 
@@ -120,9 +119,8 @@ def test_the_mixture_is_that_of_torch() -> None:
     colours = torch.rand(B, M, K + 1, 3, H, W, generator=generator(1)).double()
     image = torch.rand(B, M, 3, H, W, generator=generator(2)).double()
     mask = torch.tensor([[True, True], [True, False]])
-    nothing = torch.zeros(0)
-    rendering = Rendering(nothing, perceived, nothing, nothing, nothing, colours[:, :, 0])
-    found = mixture_nll(image, rendering, colours[:, :, 1:], mask, sigma)
+    perceived[:, :, :, 0, 0] = torch.tensor([0.7, 0.0, 0.3], dtype=torch.float64)  # one layer is not seen at all
+    found = mixture_nll(image, perceived, colours[:, :, 0], colours[:, :, 1:], mask, sigma)
     layers = Independent(Normal(colours.permute(0, 1, 4, 5, 2, 3), sigma), 1)
     exact = MixtureSameFamily(Categorical(perceived.permute(0, 1, 3, 4, 2)), layers)
     log_likelihood = exact.log_prob(image.permute(0, 1, 3, 4, 2))
@@ -131,13 +129,17 @@ def test_the_mixture_is_that_of_torch() -> None:
     torch.testing.assert_close(found, pixels.sum((1, 2, 3)))
 
 
-def test_a_mixture_of_one_layer_is_the_weighted_sum() -> None:
+def test_a_layer_that_is_not_seen_explains_nothing() -> None:
+    """Of one layer alone, the mixture is the weighted sum; what the others would paint has no part in it."""
     image, colours = (torch.rand(2, 1, 3, 4, 4, generator=generator(seed)).double() for seed in (0, 1))
-    perceived = torch.cat([torch.ones(2, 1, 1, 4, 4), torch.zeros(2, 1, 1, 4, 4)], 2).double()
-    mask, nothing = torch.ones(2, 1, dtype=torch.bool), torch.zeros(0)
-    rendering = Rendering(nothing, perceived, nothing, nothing, nothing, colours)
-    found = mixture_nll(image, rendering, torch.rand(2, 1, 1, 3, 4, 4).double(), mask, 0.2)
-    torch.testing.assert_close(found, negative_log_likelihood(image, colours, mask, 0.2), rtol=1e-5, atol=1e-5)
+    perceived = torch.cat([torch.ones(2, 1, 1, 4, 4), torch.zeros(2, 1, 1, 4, 4)], 2).double().requires_grad_()
+    hidden = image[:, :, None].clone().requires_grad_()  # just right, where nobody looks
+    mask = torch.ones(2, 1, dtype=torch.bool)
+    found = mixture_nll(image, perceived, colours, hidden, mask, 0.02)
+    torch.testing.assert_close(found, negative_log_likelihood(image, colours, mask, 0.02))
+    found.sum().backward()
+    assert not hidden.grad.any()  # type: ignore[union-attr]
+    assert perceived.grad.isfinite().all()  # type: ignore[union-attr]
 
 
 def test_covered_pixels_by_hand() -> None:
@@ -161,7 +163,8 @@ def test_the_terms_of_the_loss(model: Umbra) -> None:
     latents = model.sample(posterior, noise, annealing)
     rendering = model.render(latents, annealing, noise)
     plain = negative_log_likelihood(batch.image, rendering.reconstruction, batch.view_mask, SMALL.sigma_x)
-    mixed = mixture_nll(batch.image, rendering, rendering.appearance, batch.view_mask, SMALL.sigma_x)
+    layers = (rendering.perceived, rendering.background, rendering.appearance)
+    mixed = mixture_nll(batch.image, *layers, batch.view_mask, SMALL.sigma_x)
     torch.testing.assert_close(terms.nll, 0.75 * plain + 0.25 * mixed)
     torch.testing.assert_close(model.likelihood(batch, latents, annealing, noise), terms.nll)
     cover = rendering.logit_shp.sigmoid() * latents.z_prs[:, None, :, None, None]
@@ -228,42 +231,75 @@ def test_the_background_starts_from_a_mean_of_its_own(model: Umbra) -> None:
 # Use.
 
 
-def test_an_object_counts_if_it_is_more_likely_there_than_not(model: Umbra) -> None:
+def test_an_object_counts_if_it_is_as_likely_there_as_not(model: Umbra) -> None:
+    """And where it does not count, it is not drawn."""
+    with torch.no_grad():
+        model.inference.g_obj.last.weight[-1].mul_(30.0)
+        model.inference.g_obj.last.bias[-1] = 0.0
     batch = some_batch()
     answer = model.decompose(batch, generator(3))
     assert answer.presence is not None
-    assert torch.equal(answer.presence, answer.presence_probability)  # type: ignore[arg-type]
+    assert answer.presence_probability is not None
+    assert torch.equal(answer.presence, (answer.presence_probability >= 0.5).float())
+    assert set(answer.presence.flatten().tolist()) == {0.0, 1.0}
+    absent = answer.presence[:, None, :, None, None] == 0
+    assert not answer.layer_masks[:, :, 1:][absent.expand_as(answer.layer_masks[:, :, 1:])].any()
     new = model.decompose_new_views(batch, some_batch(1), generator(3))
     assert torch.equal(new.presence, answer.presence)  # type: ignore[arg-type]
 
 
+class OneStart(Umbra):
+    starts = 1
+
+
+class SixStarts(Umbra):
+    starts = 6
+
+
 def test_the_best_of_several_starts_scene_by_scene(model: Umbra) -> None:
     """Against the starts one by one: `settle` of a model with one start, from the same generator."""
-    single, several = Umbra(replace(SMALL, starts=1)), Umbra(replace(SMALL, starts=6))
+    single, several = OneStart(SMALL), SixStarts(SMALL)
     for other in (single, several):
         other.load_state_dict(model.state_dict())
-    batch, state = some_batch(), generator(3)
-    annealing = single.annealed()
-    ends = [single.settle(batch, state) for _ in range(6)]
+    batch, state, annealing = some_batch(), generator(3), single.annealed()
+    ends = [single.settle(batch, state, None, annealing) for _ in range(6)]
     answers = [(end, single.answer(end, noise, annealing)) for end, noise in ends]
     losses = torch.stack([single.bound(batch, end, latents, annealing).loss for end, latents in answers])
     best = losses.argmin(0).tolist()
     assert len({*best, 0}) > 1
-    posterior, noise = several.settle(batch, generator(3))
+    posterior, noise = several.settle(batch, generator(3), None, annealing)
     for b, k in enumerate(best):
         assert torch.equal(posterior.mu_attr[b], ends[k][0].mu_attr[b])
         assert torch.equal(posterior.mu_view[b], ends[k][0].mu_view[b])
         assert torch.equal(noise.z_attr[b], ends[k][1].z_attr[b])
     assert torch.equal(several.view_codes(batch, generator(3)), posterior.mu_view)
     answer = several.decompose(batch, generator(3))
-    assert torch.equal(answer.presence, posterior.kappa)  # type: ignore[arg-type]
+    assert torch.equal(answer.presence_probability, posterior.kappa)  # type: ignore[arg-type]
+
+
+def test_a_start_that_came_to_nothing_is_not_the_best(model: Umbra, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = iter([torch.tensor([torch.nan, 2.0]), torch.tensor([5.0, torch.nan])] + [torch.tensor([9.0, 9.0])] * 2)
+    monkeypatch.setattr(model, "fault", lambda *given: next(faults))
+    batch, state = some_batch(), generator(3)
+    noises = [model.draw_latent_noise(batch, state) for _ in range(4)]
+    _, noise = model.settle(batch, generator(3), None, model.annealed())
+    assert torch.equal(noise.z_attr[0], noises[1].z_attr[0])
+    assert torch.equal(noise.z_attr[1], noises[0].z_attr[1])
 
 
 def test_scenes_from_the_prior(model: Umbra) -> None:
-    scene = model.sample_prior(2, 3, 4, generator())
-    assert scene.image.shape == (2, 3, 3, 16, 16)
-    noise = (scene.image - scene.rendering.reconstruction).flatten()
-    assert float(noise.std()) == pytest.approx(SMALL.sigma_x, rel=0.05)
+    """Each pixel has the colour of one layer, as often as its share says, and noise."""
+    scene = model.sample_prior(40, 3, 4, generator())
+    assert scene.image.shape == (40, 3, 3, 16, 16)
+    shown = scene.rendering
+    colours = torch.cat([shown.background[:, :, None], shown.appearance], 2)
+    share, mean = shown.perceived[:, :, :, None], shown.reconstruction
+    spread = (share * (colours - mean[:, :, None]).square()).sum(2) + SMALL.sigma_x**2
+    scaled = (scene.image - mean) / spread.sqrt()
+    assert float(scaled.mean()) == pytest.approx(0.0, abs=0.01)
+    assert float(scaled.square().mean()) == pytest.approx(1.0, abs=0.02)
+    nearest = (scene.image[:, :, None] - colours).square().sum(3).amin(2)
+    assert float(nearest.mean()) < 3 * SMALL.sigma_x**2
 
 
 def test_it_is_saved_with_its_method(model: Umbra, tmp_path: Path) -> None:
@@ -285,16 +321,13 @@ def test_the_preset_is_small_and_has_the_networks_of_compact() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "shadows", "mixture", "costs"),
-    [(0, 0, 0, 0), (100, 0.5, 0, 0), (200, 1, 0.25, 0), (350, 1, 0.625, 0.5), (500, 1, 1, 1), (999, 1, 1, 1)],
+    ("step", "mixture", "costs"), [(0, 0, 0), (100, 0, 0), (200, 0.25, 0), (350, 0.625, 0.5), (500, 1, 1), (999, 1, 1)]
 )
-def test_what_fades_in(step: int, shadows: float, mixture: float, costs: float) -> None:
-    spans = {"shadows_from": 0.0, "shadows_until": 0.2, "mixture_from": 0.1, "mixture_until": 0.5}
-    at = UmbraSchedule(steps=1000, costs_from=0.2, costs_until=0.5, **spans).at(step)  # type: ignore[arg-type]
-    assert float(at.weight_shadows) == pytest.approx(shadows)
+def test_what_fades_in(step: int, mixture: float, costs: float) -> None:
+    at = UmbraSchedule(steps=1000, mixture_from=0.1, mixture_until=0.5, costs_from=0.2, costs_until=0.5).at(step)
     assert float(at.weight_mixture) == pytest.approx(mixture)
     assert float(at.weight_costs) == pytest.approx(costs)
-    assert at.temperature_prs == UmbraSchedule(steps=1000).at(step).temperature_prs
+    assert at.temperature_prs == Schedule(steps=1000).at(step).temperature_prs
     tensors = at.tensors("cpu")
     assert float(tensors.weight_costs) == pytest.approx(costs)  # type: ignore[attr-defined]
 
@@ -302,7 +335,7 @@ def test_what_fades_in(step: int, shadows: float, mixture: float, costs: float) 
 def test_what_is_there_from_the_start() -> None:
     spans = {f"{name}_{end}": 0.0 for name in FADED for end in ("from", "until")}
     at = UmbraSchedule(**spans).at(0)  # type: ignore[arg-type]
-    assert (at.weight_shadows, at.weight_mixture, at.weight_costs) == (1.0, 1.0, 1.0)
+    assert (at.weight_mixture, at.weight_costs) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +345,14 @@ def test_what_is_there_from_the_start() -> None:
 def test_configs_that_cannot_be(name: str, value: float) -> None:
     with pytest.raises(UserError, match=name):
         replace(SMALL, **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change", [{"nvil": NvilConfig(momentum=0.5)}, {"start": replace(SMALL.start, selection_gain=9.0)}]
+)
+def test_settings_that_would_do_nothing(change: dict[str, object]) -> None:
+    with pytest.raises(UserError, match="no background is chosen in umbra"):
+        replace(SMALL, **change)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", FADED)

@@ -6,6 +6,7 @@ import torch
 from viewslots.model_presets import model_preset
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.models.umbra.model import Umbra
 from viewslots.training.step import EagerStep, GraphStep, Precision, Step, fast_step, make_optimiser
 from viewslots.types import SceneBatch
 
@@ -22,17 +23,21 @@ def losses(kind: type[Ocloc], preset: str, fast: bool, precision: Precision) -> 
     step: Step = fast_step(model, optimiser, precision) if fast else EagerStep(model, optimiser, precision)
     assert isinstance(step, GraphStep) == fast
     generator = torch.Generator("cuda").manual_seed(1)
-    size, found = settings.model.image_size, []
+    size, found, middle = settings.model.image_size, [], 2 * settings.steps // 3
     for number, views in enumerate(VIEWS):
         image = torch.rand(4, views, 3, size, size, device="cuda", generator=generator)
         batch = SceneBatch(image, torch.ones(4, views, dtype=torch.bool, device="cuda"))
-        terms = step(batch, model.draw_noise(batch, generator), settings.schedule.at(number), 1e-3)
+        terms = step(batch, model.draw_noise(batch, generator), settings.schedule.at(middle + number), 1e-3)
         found.append(terms.weighted.item())
     return found
 
 
-@pytest.mark.parametrize("kind", [Ocloc, PerViewOcloc])
-@pytest.mark.parametrize(("preset", "precision", "close"), [("tiny", "fp32", 1e-4), ("compact", "bf16", 2e-2)])
+CASES = [(kind, "tiny", "fp32", 1e-4) for kind in (Ocloc, PerViewOcloc)]
+CASES += [(kind, "compact", "bf16", 2e-2) for kind in (Ocloc, PerViewOcloc)]
+CASES += [(Umbra, "umbra", "fp32", 1e-4), (Umbra, "umbra", "bf16", 2e-2)]
+
+
+@pytest.mark.parametrize(("kind", "preset", "precision", "close"), CASES)
 def test_recorded_steps_follow_the_plain_loop(
     kind: type[Ocloc], preset: str, precision: Precision, close: float
 ) -> None:

@@ -9,7 +9,6 @@ import torch
 from viewslots.bench.timing import rate
 from viewslots.model_presets import model_preset
 from viewslots.models import load_model
-from viewslots.models.ocloc.model import Ocloc
 from viewslots.provenance import provenance
 from viewslots.types import SceneBatch
 
@@ -39,7 +38,8 @@ def bench_infer(device: str, seconds: float, seed: int) -> dict[str, Any]:
 
 def _infer_row(name: str, batch: SceneBatch, device: str, seconds: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        Ocloc(model_preset(name).model).save_pretrained(folder)
+        preset = model_preset(name)
+        preset.kind(preset.model).save_pretrained(folder)
         start = time.perf_counter()
         model = load_model(folder).to(device).eval()
         loaded = time.perf_counter() - start

@@ -52,7 +52,7 @@ def figures(
     compare: Annotated[tuple[str, ...], arg(metavar="RUN...")] = (),
     results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
     frames: int = 72,
-    starts: int = 1,
+    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the model takes)")] = None,
     seed: int = 0,
     device: Device = "auto",
     which: Which = "best",
@@ -73,7 +73,7 @@ def figures(
         compare: Further runs (or kmeans) to put beside it on the same scenes.
         results: Further results of evaluate, or folders of such, for the tables.
         frames: Length of the film; 12 make a second.
-        starts: Random starts of the inference; the one that rebuilds its pictures best is shown.
+        starts: Random starts of the inference; the best is shown: the paper's model takes one.
         seed: Decides where slots start and which new viewpoints are drawn.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
@@ -82,7 +82,7 @@ def figures(
     from viewslots.figures.album import curve_parts, save_parts, scene_parts, table_parts
     from viewslots.viewpoints.scene import load
 
-    if min(scenes, frames, starts) < 1:
+    if min(scenes, frames, 1 if starts is None else starts) < 1:
         raise UserError("--scenes, --frames and --starts: at least 1 of each")
     tables = [(_row_name(result), result) for result in _results(run, results)]
     dataset = _scenes(data, split, scenes, pick_device(device))

@@ -92,17 +92,21 @@ def train(
     }
     given = {name: value for name, value in given.items() if value is not None}
     if seeds is None:
-        train_one(run, changed_arguments(given, set_), device, fast, resume)
+        train_one(run, changed_arguments(given, set_, run if resume else None), device, fast, resume)
     else:
         train_many(run, given, device, fast, resume, seeds, set_)
 
 
-def changed_arguments(given: dict[str, Any], changes: tuple[str, ...]) -> dict[str, Any]:
+def changed_arguments(given: dict[str, Any], changes: tuple[str, ...], begun: Path | None) -> dict[str, Any]:
+    """With the values of --set, whose names are those of the preset, or of that of the run that goes on."""
     from viewslots.model_presets import model_preset
     from viewslots.training.changes import parse_changes, with_changes
+    from viewslots.training.run import read_run_config
 
-    preset = model_preset(given.get("preset", "clevr-m1"))  # else a run goes on, and must agree
-    return with_changes(given, parse_changes(changes, preset))
+    if not changes or ("preset" not in given and begun is None):  # the latter is refused where runs are opened
+        return given
+    preset = given["preset"] if begun is None or "preset" in given else read_run_config(begun)["preset"]
+    return with_changes(given, parse_changes(changes, model_preset(preset)))
 
 
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
@@ -162,7 +166,8 @@ def open_run(
     if not resume:
         settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast)
         ranks.part(settings.batch)
-        tell_fewer_views(settings, given.get("views"))
+        if "views" not in given:
+            tell_fewer_views(settings)
         weights = first_weights(settings)
         return RunFolder.create(run, settings.to_json()), settings, weights
     folder, settings = resume_run(run, given, fast)
@@ -173,10 +178,10 @@ def open_run(
         raise
 
 
-def tell_fewer_views(settings: "RunSettings", asked: int | None) -> None:
+def tell_fewer_views(settings: "RunSettings") -> None:
     from viewslots.model_presets import model_preset
 
-    wanted, views = asked or model_preset(settings.preset).views, settings.views
+    wanted, views = model_preset(settings.preset).views, settings.views
     if views < wanted:
         say(f"scenes of this data set have {views} view{'s' * (views > 1)}: training with {views} instead of {wanted}")
 
@@ -206,8 +211,7 @@ def train_many(
     if "seed" in given:
         raise UserError("--seed and --seeds together: give one of them")
     numbers = parse_seeds(seeds)
-    if changes:
-        changed_arguments(given, changes)  # refuses what cannot be, before there are processes
+    changed_arguments(given, changes, seed_folder(run, numbers[0]) if resume else None)  # refuses what cannot be
     preset = [str(given["preset"])] if "preset" in given else []
     options = {name: value for name, value in given.items() if name != "preset"} | {"device": device}
     common = [text for name, value in options.items() for text in ("--" + name.replace("_", "-"), str(value))]

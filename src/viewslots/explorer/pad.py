@@ -1,7 +1,7 @@
 """The two-dimensional pad: a small element of the page that holds two numbers, moved by pointer or arrow keys.
 
-A third number counts its moves. Every answer repeats the last move the server had heard of; one that does not know of
-the newest move comes too late, and the pad stays where the hand has put it.
+A third number counts its moves. Every answer repeats the last move that the server has heard of; until the newest one
+has been heard of, answers come too late, and the pad stays where the hand has put it.
 """
 
 from viewslots.explorer.camera import REACH
@@ -20,9 +20,11 @@ PAD_CSS = """.vs-pad { position: relative; width: 100%; max-width: 230px; aspect
 
 PAD_JS = """
 const reach = REACH;
-let moved = [0, 0, 0];
+let moved = [0, 0, 0], heard = 0;
 const place = () => {
-  if ((props.value || moved)[2] < moved[2]) props.value = moved;
+  const [, , count, answered] = props.value || moved;
+  if (answered && count === moved[2]) heard = count;
+  if (count < moved[2] && heard < moved[2]) props.value = moved;
   const dot = element.querySelector('.vs-dot'), pad = element.querySelector('.vs-pad');
   if (!dot || !pad) return;
   const [x, y] = props.value || [0, 0], inside = v => Math.max(0, Math.min(100, 50 + v / reach * 50));

@@ -142,7 +142,7 @@ class Session:
         self._require(second.scene, theirs, "second")
         scene = put_in_place(table.scene, mine, second.scene, theirs)
         what = f"object {theirs + 1} of {second.title} for object {mine + 1}"
-        self._edit(what, scene, table.shown | {mine})
+        self._edit(what, scene, table.shown)
 
     @staticmethod
     def _require(scene: InferredScene, k: int, which: str) -> None:

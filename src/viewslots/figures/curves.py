@@ -22,8 +22,9 @@ TERMS = {
     "attr": "KL attributes",
     "rho": "KL rho",
     "prs": "KL presence",
+    "costs": "prices",
 }
-"""What the loss is the sum of, but for a constant, and how a reader is told."""
+"""What the loss is the sum of, but for a constant, and how a reader is told. The paper's model has no prices."""
 SCORES = ("ARI-A", "AMI-A", "ARI-O", "AMI-O", "IoU", "F1", "OCA", "OOA")
 SHARES = {"background_share": "background pixels", "absent": "absent slots"}
 
@@ -66,7 +67,8 @@ def training_curves(rows: Rows, title: str) -> "Figure":
         loss, terms, scores, slots = axes.flat
         draw(loss, rows, "loss", {("train", "loss"): "training", ("valid", "loss"): "held-out"})
         cut_start(loss)
-        draw(terms, rows, "terms of the held-out loss", {("valid", name): text for name, text in TERMS.items()})
+        known = {name: text for name, text in TERMS.items() if any(series(rows, "valid", name)[1])}
+        draw(terms, rows, "terms of the held-out loss", {("valid", name): text for name, text in known.items()})
         terms.set_yscale("symlog", linthresh=1)
         draw(scores, rows, "scores on held-out scenes", {("valid", name): name for name in SCORES})
         scores.set_ylim(min(-0.02, scores.get_ylim()[0]), 1.02)

@@ -28,6 +28,8 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> Run
     size = data_size(given["data"], world)
     sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
     settings = plan_run(**given, stored_views=size.views, data_sha256=sha256)
+    if settings.views > size.views:
+        raise UserError(f"--views {settings.views}: scenes of this data set have {size.views}")
     shrink_factor(size.height, size.width, settings.model.image_size)
     if isinstance(size, Plan):
         batches_of(size.splits["train"].scenes, settings.batch)

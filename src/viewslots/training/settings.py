@@ -54,7 +54,7 @@ class RunSettings:
         require_counts({"log_every": self.log_every, "views": self.views})
         if not -SEEDS < self.seed < SEEDS:
             raise UserError(f"--seed is {self.seed}, but must have at most 63 bits")
-        if METHODS[self.method].config_class is not type(self.model):
+        if method_class(self.method).config_class is not type(self.model):
             raise UserError(f"--method {self.method} is not for the preset {self.preset}")
 
     @property
@@ -97,9 +97,7 @@ class RunSettings:
         known = [field.name for field in fields(cls)]
         if missing := [name for name in known if name not in values]:
             raise UserError(f"the configuration of this run lacks {', '.join(missing)}: was it made by train?")
-        if values["method"] not in METHODS:
-            raise UserError(f"unknown method {values['method']!r}; known are {', '.join(METHODS)}")
-        kind = METHODS[values["method"]]
+        kind = method_class(values["method"])
         nested = {
             "model": kind.config_class.from_json(values["model"]),
             "schedule": from_values(kind.schedule_class, values["schedule"]),
@@ -107,6 +105,13 @@ class RunSettings:
             "pinned": tuple(values["pinned"]),
         }
         return cls(**{name: values[name] for name in known} | nested)
+
+
+def method_class(name: str) -> type[Ocloc]:
+    found = {str(method): kind for method, kind in METHODS.items()}.get(name)
+    if found is None:
+        raise UserError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
+    return found
 
 
 def require_counts(counts: Mapping[str, int]) -> None:
@@ -160,7 +165,7 @@ def plan_run(
         model=chosen.model,
         schedule=squeezed.schedule,
         optimisation=replace(squeezed.optimisation, batch_size=size, learning_rate=rate),
-        views=min(chosen.views if views is None else views, stored_views),
+        views=min(chosen.views, stored_views) if views is None else views,
         data=data,
         data_sha256=data_sha256,
         world=chosen.world,

@@ -27,7 +27,7 @@ class StepTerms:
     weighted: Float[Tensor, ""]
     """What was minimised."""
     terms: Float[Tensor, "terms"]
-    """In the order of TERMS, unweighted."""
+    """In the order of TERMS, without the weights of the KL terms."""
 
 
 class Step(Protocol):

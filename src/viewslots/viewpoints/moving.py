@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.models.ocloc.generation import Generation
+from viewslots.types import Latents
 
 STEPS = 12
 LONGEST = 1.0
@@ -43,8 +44,9 @@ def appearance_facts(
     generation: Generation, code: Float[Tensor, "Dattr"], view: Float[Tensor, "Dview"]
 ) -> Float[Tensor, "5"]:
     """Of the complete shape: its middle (x, y) and its mean colour, all about 0 to 1."""
-    decoded = generation.f_shp_apc(torch.cat([view, code])[None])[0]
-    shape, colour = decoded[0].sigmoid(), (decoded[1:] + 1) / 2
+    nothing = torch.zeros(1, generation.background_dim, dtype=code.dtype, device=code.device)
+    layers = generation(Latents(view[None, None], nothing, code[None, None], torch.zeros_like(code[None, :1])))
+    shape, colour = layers.logit_shp[0, 0, 0].sigmoid(), layers.appearance[0, 0, 0]
     H, W = shape.shape
     area = shape.sum() + SMALLEST_AREA
     y, x = ((torch.arange(side, device=shape.device) + 0.5) / side for side in (H, W))

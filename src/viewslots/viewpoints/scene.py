@@ -10,12 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.errors import UserError
+from viewslots.models.ocloc.generation import binary_logit
 from viewslots.models.ocloc.input import check_slots, check_views
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.noise import Source
 from viewslots.runs import HUB, Which, find_run, load_run
 from viewslots.types import Latents, Posterior, Rendering, SceneBatch
-from viewslots.viewpoints.likeness import Typical, picture_errors, read_typical
+from viewslots.viewpoints.likeness import Typical, read_typical
 from viewslots.viewpoints.photos import Pictured, read_pictures
 
 PRESENT = 0.5
@@ -46,7 +47,7 @@ class View:
     appearance: Float[Tensor, "K 3 H W"]
     """Colours of each object, also where it is hidden or has no shape."""
     background: Float[Tensor, "3 H W"]
-    """Complete, as if no object stood before it."""
+    """Complete, as if no object stood before it; of a model that knows shadows, with those of the shown objects."""
     order: Float[Tensor, "K"]
     """Larger is nearer; -inf for an object that is not shown."""
     shown: tuple[int, ...]
@@ -103,20 +104,28 @@ class Reader:
 
     @torch.no_grad()
     def decompose(
-        self, images: Pictured, *, seed: int = 0, slots: int | None = None, starts: int = 1
+        self, images: Pictured, *, seed: int = 0, slots: int | None = None, starts: int | None = None
     ) -> "InferredScene":
         """The scene behind pictures (files, PIL pictures, arrays, or a tensor [M,3,H,W]) taken from unknown viewpoints.
 
         The seed decides where the slots start (line 4 of Algorithm 1). All else is fixed: means of the latents, and as
-        background the slot with the largest pi instead of a sample. With several starts, those of `seed` and of the
-        seeds after it are tried, and the one that rebuilds the pictures best is the answer; this needs no truth.
+        background the slot with the largest pi instead of a sample. With several starts (default: as many as the model
+        itself takes), those of `seed` and of the seeds after it are tried, and the best is the answer by what the model
+        calls a fault: in the paper's, the error of the rebuilt pictures. This needs no truth.
         """
+        starts = self.model.starts if starts is None else starts
         if starts < 1:
             raise UserError(f"at least one start is needed, not {starts}")
         batch, slots = self.batch(images), self.chosen_slots(slots)
         self.model.check(batch)
         found = (self._inferred(batch, start, slots) for start in range(seed, seed + starts))
-        return next(found) if starts == 1 else min(found, key=lambda scene: float(picture_errors(scene).mean()))
+        return next(found) if starts == 1 else min(found, key=lambda scene: self._fault(batch, scene))
+
+    def _fault(self, batch: SceneBatch, scene: "InferredScene") -> float:
+        assert scene.posterior is not None
+        present = binary_logit(scene.presence >= PRESENT)
+        latents = Latents(scene.views[None], scene.background[None], scene.objects[None], present[None])
+        return float(self.model.fault(batch, scene.posterior, latents, self.model.annealed()))
 
     def _inferred(self, batch: SceneBatch, seed: int, slots: int) -> "InferredScene":
         noise = self.model.draw_latent_noise(batch, seeded(seed), slots)

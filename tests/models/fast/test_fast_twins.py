@@ -61,7 +61,9 @@ CONFIGS = {
     "single-view": SINGLE_SHRUNK,
     "tiny": model_preset("tiny").model,
 }
-ANNEALING = UmbraSchedule().at(60_000)
+ANNEALING = UmbraSchedule().at(100_000)
+assert 0 < ANNEALING.weight_mixture < 1
+assert 0 < ANNEALING.weight_costs < 1
 
 
 def with_shadows(config: OclocConfig) -> UmbraConfig:

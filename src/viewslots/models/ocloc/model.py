@@ -1,7 +1,7 @@
 """OCLOC: infer, sample, render, elbo."""
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -41,6 +41,10 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     """One code a view, apart from the objects: `decompose_new_views` and `view_codes` answer."""
     config_class = OclocConfig
     schedule_class: ClassVar[type[Schedule]] = Schedule
+    starts: ClassVar[int] = 1
+    """Random starts of the inference behind an answer. The paper takes one."""
+    samples_shapes: ClassVar[bool] = True
+    """Whether training draws z_shp."""
     inference_class: ClassVar[type[Inference]] = Inference
     generation_class: ClassVar[type[Generation]] = Generation
 
@@ -174,16 +178,32 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         """One stochastic answer for every scene: sampled latents and presences, shape probabilities."""
         self.check(batch)
         annealing = annealing or self.annealed()
-        posterior, noise = self.settle(batch, generator, slots)
+        posterior, noise = self.settle(batch, generator, slots, annealing)
         latents = self.answer(posterior, noise, annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
 
     def settle(
-        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None
+        self, batch: SceneBatch, generator: torch.Generator, slots: int | None, annealing: Annealing
     ) -> tuple[Posterior, Noise]:
-        """Where inference ends for an answer, and the noise it started from: in the paper, a single random start."""
-        noise = self.draw_latent_noise(batch, generator, slots)
-        return self.infer(batch, noise), noise
+        """Where inference ends for an answer, and the noise it started from: the best of `starts`, scene by scene.
+
+        Which slots find which objects, and whether two share one, depends on the start.
+        """
+        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(self.starts)]
+        ends = [self.infer(batch, noise) for noise in noises]
+        if self.starts == 1:
+            return ends[0], noises[0]
+        answers = [self.answer(end, noise, annealing) for end, noise in zip(ends, noises, strict=True)]
+        faults = [self.fault(batch, *found, annealing) for found in zip(ends, answers, strict=True)]
+        best = torch.stack(faults).nan_to_num(nan=torch.inf).argmin(0)
+        return taken(ends, best), taken(noises, best)
+
+    def fault(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
+    ) -> Float[Tensor, "B"]:
+        """How far an answer is from the pictures. It needs no truth, and chooses between answers."""
+        reconstruction = self.render(latents, annealing).reconstruction
+        return negative_log_likelihood(batch.image, reconstruction, batch.view_mask, self.config.sigma_x)
 
     def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
         """The latents that an answer shows: in the paper, a sample."""
@@ -214,7 +234,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         """
         self.check(given)
         annealing = annealing or self.annealed()
-        known, noise = self.settle(given, generator, slots)
+        known, noise = self.settle(given, generator, slots, annealing)
         new_noise = self.draw_latent_noise(new, generator, slots)
         posterior = self.estimate_views(new, known, new_noise)
         latents = self.answer(posterior, replace(noise, z_view=new_noise.z_view), annealing)
@@ -226,7 +246,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     ) -> Float[Tensor, "B M Dview"]:
         """mu_view: those behind the answer of `decompose` for the same generator state."""
         self.check(batch)
-        return self.settle(batch, generator, slots)[0].mu_view
+        return self.settle(batch, generator, slots, self.annealed())[0].mu_view
 
     @torch.no_grad()
     def sample_prior(self, scenes: int, views: int, slots: int, generator: torch.Generator) -> PriorScene:
@@ -263,13 +283,24 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
             z_bck=source.normal(B, config.background_dim),
             z_attr=source.normal(B, K, config.attr_dim),
             z_prs=source.logistic(B, K),
-            z_shp=source.logistic(B, M, K, *size),
+            z_shp=source.logistic(B, M, K, *(size if self.samples_shapes else (0, 0))),
             appearance=source.normal(B, M, K, 3, *size),
         )
 
     def view_slots(self, K: int) -> tuple[int, ...]:
         """Axes of a view code between view and dimension: none, since all layers share it."""
         return ()
+
+
+V = TypeVar("V", Posterior, Noise)
+
+
+def taken(several: list[V], best: Int[Tensor, "B"]) -> V:
+    """Scene b of the value that best[b] names."""
+    scenes = torch.arange(len(best), device=best.device)
+    names = [field.name for field in fields(several[0])]
+    chosen = {name: torch.stack([getattr(value, name) for value in several])[best, scenes] for name in names}
+    return replace(several[0], **chosen)
 
 
 def noisy_appearance(layers: Layers, annealing: Annealing, noise: Noise) -> Float[Tensor, "B M K 3 H W"]:

@@ -55,18 +55,18 @@ def scaled(steps: int, factor: float) -> int:
     return max(1, round(steps * factor)) if steps else 0
 
 
-def require_above_zero(config: object, *names: str) -> None:
+def require_above_zero(section: str, config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if not (math.isfinite(value) and value > 0):
-            raise UserError(f"{type(config).__name__.lower()}.{name} is {value}, but must be above 0")
+            raise UserError(f"{section}.{name} is {value}, but must be above 0")
 
 
-def require_at_least_zero(config: object) -> None:
+def require_at_least_zero(section: str, config: object) -> None:
     """All numbers of a config."""
     for name, value in vars(config).items():
         if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
-            raise UserError(f"{type(config).__name__.lower()}.{name} is {value}, but must be 0 or above")
+            raise UserError(f"{section}.{name} is {value}, but must be 0 or above")
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         ends = ("temperature_start", "temperature_end", "softness_start", "softness_end")
-        require_above_zero(self, "steps", *ends)
-        require_at_least_zero(self)
+        require_above_zero("schedule", self, "steps", *ends)
+        require_at_least_zero("schedule", self)
 
     def at(self, step: int) -> Annealing:
         share = step / self.steps
@@ -143,8 +143,8 @@ class Optimisation:
     """... at this step."""
 
     def __post_init__(self) -> None:
-        require_above_zero(self, "batch_size", "learning_rate", "decay_factor", "decay_steps")
-        require_at_least_zero(self)
+        require_above_zero("optimisation", self, "batch_size", "learning_rate", "decay_factor", "decay_steps")
+        require_at_least_zero("optimisation", self)
 
     def squeezed(self, factor: float) -> "Optimisation":
         """The same settings in a run that is `factor` times as long."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass, fields
 
 from viewslots.errors import UserError
 from viewslots.models.distributions import Scalar
-from viewslots.models.ocloc.config import OclocConfig
+from viewslots.models.ocloc.config import NvilConfig, OclocConfig, StartConfig
 from viewslots.models.ocloc.schedule import Annealing, Schedule, linear
 
 
 @dataclass(frozen=True)
 class UmbraConfig(OclocConfig):
-    """OCLOC's sizes and these. `nvil` and `start.selection_gain` belong to the choice of a background: unused here."""
+    """OCLOC's sizes and these."""
 
     darkest: float = 0.8
     """Share of the background's light that the shadow of one object can take."""
@@ -23,11 +23,13 @@ class UmbraConfig(OclocConfig):
     """Nats for every pixel of an object's complete shape: ground that the background explains as well is left to it."""
     object_cost: float = 3.0
     """Nats for every object present."""
-    starts: int = 4
-    """Random starts of the inference behind an answer, of which the best is given; training takes one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.nvil != NvilConfig() or self.start.selection_gain != StartConfig().selection_gain:
+            raise UserError(
+                "no background is chosen in umbra: model.nvil and model.start.selection_gain mean nothing there"
+            )
         for name, most in {"darkest": 1.0, "mixture": 1.0, "pixel_cost": math.inf, "object_cost": math.inf}.items():
             if not 0 <= getattr(self, name) <= most:
                 raise UserError(f"UmbraConfig.{name} must lie between 0 and {most:g}, not {getattr(self, name)}")
@@ -37,27 +39,23 @@ class UmbraConfig(OclocConfig):
 class UmbraAnnealing(Annealing):
     """The values of one step."""
 
-    weight_shadows: Scalar = 1.0
     weight_mixture: Scalar = 1.0
     weight_costs: Scalar = 1.0
 
 
-FADED = ("shadows", "mixture", "costs")
+FADED = ("mixture", "costs")
 
 
 @dataclass(frozen=True)
 class UmbraSchedule(Schedule):
     """step -> UmbraAnnealing. Shares of the run, so that they need no squeezing."""
 
-    shadows_from: float = 0.3
-    shadows_until: float = 0.5
-    """Objects come first, shadows and all: an object without a colour yet looks like a shadow."""
     mixture_from: float = 0.5
     mixture_until: float = 0.8
     """The mixture sharpens objects that are there; from the start, it settles on blobs that share the ground."""
     costs_from: float = 0.5
     costs_until: float = 0.8
-    """While shapes still form, a price on them would empty them."""
+    """While shapes still form, a price on them would empty them; an object without a colour yet becomes a shadow."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -36,6 +36,7 @@ class OwnBackground(Inference):
     def choose_background(
         self, y_attr: Float[Tensor, "B L Dat"], noise: Float[Tensor, "B L"], background_index: Int[Tensor, "B"] | None
     ) -> tuple[Float[Tensor, "B L"], Int[Tensor, "B"]]:
+        assert background_index is None, "nothing is chosen here"
         log_pi = torch.full_like(noise, -torch.inf)
         log_pi[:, 0] = 0.0
         return log_pi, torch.zeros(len(y_attr), dtype=torch.long, device=y_attr.device)

@@ -1,7 +1,7 @@
 """Umbra: OCLOC whose shapes are probabilities, whose objects cast shadows and whose background is no lottery."""
 
-from dataclasses import fields, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from viewslots.models.ocloc.build import build_generation, build_inference
 from viewslots.models.ocloc.config import OclocConfig
-from viewslots.models.ocloc.generation import Layers
+from viewslots.models.ocloc.generation import Layers, binary_logit
 from viewslots.models.ocloc.model import Ocloc, PriorScene, noisy_appearance
 from viewslots.models.ocloc.noise import Noise, Source
 from viewslots.models.ocloc.objective import Gather, divergences, likelihood_constant, negative_log_likelihood
@@ -17,7 +17,7 @@ from viewslots.models.ocloc.schedule import Annealing
 from viewslots.models.umbra.config import UmbraAnnealing, UmbraConfig, UmbraSchedule
 from viewslots.models.umbra.generation import SHADOW, ShadowedGeneration, ShadowedLayers, shaded
 from viewslots.models.umbra.inference import OwnBackground
-from viewslots.models.umbra.objective import blend, covered_pixels, mixture_nll
+from viewslots.models.umbra.objective import blend, covered_pixels, draw_pixels, mixture_nll
 from viewslots.types import ElboTerms, Latents, Posterior, Rendering, SceneBatch
 
 
@@ -28,6 +28,8 @@ class Umbra(Ocloc):
     config: UmbraConfig
     config_class = UmbraConfig
     schedule_class = UmbraSchedule
+    starts: ClassVar[int] = 4
+    samples_shapes = False
     inference_class = OwnBackground
     generation_class = ShadowedGeneration
 
@@ -59,8 +61,7 @@ class Umbra(Ocloc):
         background_index: Int[Tensor, "B"] | None = None,
     ) -> ElboTerms:
         """As in OCLOC, but that nothing teaches a choice, and that objects and their pixels have a price."""
-        assert isinstance(annealing, UmbraAnnealing)
-        posterior = self.infer(batch, noise)
+        posterior = self.infer(batch, noise, background_index)
         return self.bound(batch, posterior, self.sample(posterior, noise, annealing), annealing, noise)
 
     def bound(
@@ -68,10 +69,13 @@ class Umbra(Ocloc):
         batch: SceneBatch,
         posterior: Posterior,
         latents: Latents,
-        annealing: UmbraAnnealing,
+        annealing: Annealing,
         noise: Noise | None = None,
     ) -> ElboTerms:
-        nll, rendering = self.explained(batch, latents, annealing, noise)
+        """The terms of the loss for latents that need not be a sample."""
+        assert isinstance(annealing, UmbraAnnealing)
+        rendering, appearance = self.drawn(latents, annealing, noise)
+        nll = self.unlikeliness(batch, rendering, appearance, annealing)
         pixels = covered_pixels(rendering.logit_shp, latents.logit_prs, batch.view_mask)
         price = self.config.pixel_cost * pixels + self.config.object_cost * posterior.kappa.sum(1)
         return ElboTerms(
@@ -85,70 +89,55 @@ class Umbra(Ocloc):
 
     def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
         assert isinstance(annealing, UmbraAnnealing)
-        return self.explained(batch, latents, annealing, noise)[0]
+        return self.unlikeliness(batch, *self.drawn(latents, annealing, noise), annealing)
 
-    def explained(
-        self, batch: SceneBatch, latents: Latents, annealing: UmbraAnnealing, noise: Noise | None
-    ) -> tuple[Float[Tensor, "B"], Rendering]:
-        """L_nll, between the likelihood of the weighted sum and that of the mixture; and what it was computed from."""
+    def unlikeliness(
+        self, batch: SceneBatch, rendering: Rendering, appearance: Tensor, annealing: UmbraAnnealing
+    ) -> Float[Tensor, "B"]:
+        """L_nll, between the likelihood of the weighted sum and that of the mixture."""
         image, mask, sigma_x = batch.image, batch.view_mask, self.config.sigma_x
-        layers = self.generation(latents)
-        appearance = layers.appearance if noise is None else noisy_appearance(layers, annealing, noise)
-        rendering = self.overlay(layers, latents, layers.logit_shp, appearance, annealing)
         plain = negative_log_likelihood(image, rendering.reconstruction, mask, sigma_x)
-        mixed = mixture_nll(image, rendering, appearance, mask, sigma_x)
-        return blend(plain, mixed, self.config.mixture * annealing.weight_mixture), rendering
+        mixed = mixture_nll(image, rendering.perceived, rendering.background, appearance, mask, sigma_x)
+        return blend(plain, mixed, self.config.mixture * annealing.weight_mixture)
 
     def render(self, latents: Latents, annealing: Annealing, noise: Noise | None = None) -> Rendering:
-        """Shape probabilities in training too: relaxed samples at temperatures above 1 hide what those say."""
+        return self.drawn(latents, annealing, noise)[0]
+
+    def drawn(
+        self, latents: Latents, annealing: Annealing, noise: Noise | None
+    ) -> tuple[Rendering, Float[Tensor, "B M K 3 H W"]]:
+        """The pictures, and the appearances they are made of, noisy in training.
+
+        Shapes are probabilities in training too: relaxed samples at temperatures above 1 hide what those say.
+        """
         layers = self.generation(latents)
         appearance = layers.appearance if noise is None else noisy_appearance(layers, annealing, noise)
-        return self.overlay(layers, latents, layers.logit_shp, appearance, annealing)
+        return self.overlay(layers, latents, layers.logit_shp, appearance, annealing), appearance
 
     def overlay(
         self, layers: Layers, latents: Latents, logit_shp: Tensor, appearance: Tensor, annealing: Annealing
     ) -> Rendering:
-        """The background, as it is answered, has its shadows on."""
+        """The background, as it is answered, has the shadows of the objects on it."""
         assert isinstance(layers, ShadowedLayers)
-        assert isinstance(annealing, UmbraAnnealing)
-        darkest = self.config.darkest * annealing.weight_shadows
-        background = shaded(layers.background, layers.logit_shadow, latents.logit_prs, darkest)
+        background = shaded(layers.background, layers.logit_shadow, latents.logit_prs, self.config.darkest)
         return super().overlay(replace(layers, background=background), latents, logit_shp, appearance, annealing)
 
-    def settle(
-        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None
-    ) -> tuple[Posterior, Noise]:
-        """The best of several random starts, scene by scene, by the loss of the answer that each would give.
-
-        Which slots find which objects, and whether two share one, depends on the start.
-        """
-        ends = [super(Umbra, self).settle(batch, generator, slots) for _ in range(self.config.starts)]
-        annealing = self.annealed()
-        losses = [self.bound(batch, end, self.answer(end, noise, annealing), annealing).loss for end, noise in ends]
-        best = torch.stack(losses).argmin(0)
-        return taken([end for end, _ in ends], best), taken([noise for _, noise in ends], best)
-
     def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
-        """An object is there if that is more likely than not, instead of with that probability."""
-        return replace(self.sample(posterior, noise, annealing), logit_prs=posterior.logit_kappa)
+        """An object is there if that is at least as likely as not, instead of with that probability."""
+        return replace(self.sample(posterior, noise, annealing), logit_prs=binary_logit(posterior.logit_kappa >= 0))
+
+    def fault(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
+    ) -> Float[Tensor, "B"]:
+        """The loss: a halo, or one object taken for two, may rebuild the pictures a little better."""
+        return self.bound(batch, posterior, latents, annealing).loss
 
     def observe(self, latents: Latents, source: Source) -> PriorScene:
+        """Each pixel from one layer, as the mixture has it."""
         rendering = self.render(latents, self.annealed())
-        image = rendering.reconstruction + self.config.sigma_x * source.normal(*rendering.reconstruction.shape)
-        return PriorScene(latents, rendering, image)
+        image = draw_pixels(rendering, source)
+        return PriorScene(latents, rendering, image + self.config.sigma_x * source.normal(*image.shape))
 
     def annealed(self) -> UmbraAnnealing:
         temperature = self.config.temperature
         return UmbraAnnealing(temperature_prs=temperature, temperature_shp=temperature, softness=self.config.softness)
-
-
-T = TypeVar("T", Posterior, Noise)
-
-
-def taken(several: list[T], best: Int[Tensor, "B"]) -> T:
-    """Scene b of the value that best[b] names."""
-    scenes = torch.arange(len(best), device=best.device)
-    names = [field.name for field in fields(several[0])]
-    return replace(
-        several[0], **{name: torch.stack([getattr(x, name) for x in several])[best, scenes] for name in names}
-    )

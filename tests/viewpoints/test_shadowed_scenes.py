@@ -1,0 +1,91 @@
+"""Scenes of a model that knows shadows: looked at and edited as any others."""
+
+import numpy as np
+import pytest
+import torch
+
+from viewslots.models.ocloc.config import DecoderConfig, StartConfig
+from viewslots.models.umbra.config import UmbraConfig
+from viewslots.models.umbra.model import Umbra
+from viewslots.types import Latents
+from viewslots.viewpoints.edits import duplicate, move, put_in_place
+from viewslots.viewpoints.moving import appearance_facts
+from viewslots.viewpoints.scene import InferredScene, Reader
+
+SIDE = 16
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    compact = {"kind": "compact", "grid": 8, "final_scale": 2}
+    config = UmbraConfig(
+        image_size=SIDE,
+        slots=3,
+        hidden=16,
+        object_decoder=DecoderConfig(hidden=(16,), grid_channels=6, stages=((1, 3, 6),), **compact),  # type: ignore[arg-type]
+        background_decoder=DecoderConfig(hidden=(8,), grid_channels=4, stages=(), **compact),  # type: ignore[arg-type]
+        start=StartConfig(presence_logit=3.0),
+        shadow_logit=0.0,
+    )
+    return Reader(Umbra(config, torch.Generator().manual_seed(4)))
+
+
+@pytest.fixture(scope="module")
+def pictures() -> torch.Tensor:
+    return torch.rand(2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def scene(reader: Reader, pictures: torch.Tensor) -> InferredScene:
+    return reader.decompose(pictures)
+
+
+def test_the_answer_is_the_best_of_the_starts_that_the_model_takes(reader: Reader, pictures: torch.Tensor) -> None:
+    """By its loss, prices included; in seeds one after the other."""
+    model, batch = reader.model, reader.batch(pictures)
+    assert isinstance(model, Umbra)
+    losses = []
+    for seed in range(5, 5 + model.starts):
+        one = reader.decompose(pictures, seed=seed, starts=1)
+        assert one.posterior is not None
+        present = torch.where(one.presence >= 0.5, torch.inf, -torch.inf)
+        latents = Latents(one.views[None], one.background[None], one.objects[None], present[None])
+        losses.append(float(model.bound(batch, one.posterior, latents, model.annealed()).loss.detach()))
+    best = reader.decompose(pictures, seed=5 + int(np.argmin(losses)), starts=1)
+    assert torch.equal(reader.decompose(pictures, seed=5).objects, best.objects)
+
+
+def test_a_shadow_goes_with_its_object(scene: InferredScene) -> None:
+    bare, whole = scene.render(shown=[]).background, scene.render().background
+    assert (whole < bare - 0.01).any()
+    first = scene.render(shown=[0]).background
+    assert ((whole <= first + 1e-6) & (first <= bare + 1e-6)).all()
+
+
+def test_facts_of_an_object_are_those_of_its_picture(scene: InferredScene) -> None:
+    """Middle and mean colour, added up by hand from what the scene shows."""
+    found = appearance_facts(scene.reader.model.generation, scene.objects[1], scene.views[0]).detach()
+    view = scene.render(shown=[1])
+    shape, colour = view.complete[1].numpy(), view.appearance[1].numpy()
+    total, x, y, mean = 1e-3, 0.0, 0.0, np.zeros(3)
+    for row in range(SIDE):
+        for column in range(SIDE):
+            total += shape[row, column]
+            x += shape[row, column] * (column + 0.5) / SIDE
+            y += shape[row, column] * (row + 0.5) / SIDE
+            mean += shape[row, column] * colour[:, row, column]
+    np.testing.assert_allclose(found, np.array([x, y, *mean]) / total, rtol=1e-4)
+
+
+def test_objects_are_moved_and_copied(scene: InferredScene) -> None:
+    """How far they come is tested with a trained model."""
+    after = move(scene, 0, (0.01, 0.0))
+    assert after.objects.isfinite().all()
+    assert not torch.equal(after.objects[0], scene.objects[0])
+    assert len(duplicate(scene, 0).objects) == len(scene.objects) + 1
+
+
+def test_an_object_put_in_the_place_of_another(scene: InferredScene) -> None:
+    changed = put_in_place(scene, 0, scene, 2)
+    assert changed.objects.tolist() == [scene.objects[k].tolist() for k in (2, 1, 2)]
+    assert torch.equal(changed.presence, scene.presence)
