@@ -116,7 +116,8 @@ UMBRA = UmbraConfig(
     hidden=COMPACT.hidden,
     object_decoder=COMPACT.object_decoder,
     background_decoder=COMPACT.background_decoder,
-    start=StartConfig(shape_logit=-2.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0),
+    # Small shapes at first: from larger ones, all slots may become blobs that share the ground.
+    start=StartConfig(shape_logit=-3.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0),
 )
 """The networks of `compact`."""
 
