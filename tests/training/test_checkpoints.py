@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 import torch
-from forked import fatal_at, give_up_rights, in_child, killed_after, limit_files
 from safetensors.torch import load_file
 from torch import nn
 
+from forked import fatal_at, give_up_rights, in_child, killed_after, limit_files
 from viewslots.data import disk
 from viewslots.errors import UserError
 from viewslots.model_presets import TINY, TINY_SCHEDULE

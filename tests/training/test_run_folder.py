@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from forked import begin, end, fatal_at, give_up_rights, in_child, limit_files
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from forked import begin, end, fatal_at, give_up_rights, in_child, limit_files
 from viewslots.data import disk
 from viewslots.errors import UserError
 from viewslots.model_presets import TINY
