@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything behind the tables of clevr-m1 on one GPU: the data, clevr-m1, three seeds of compact and the per-view baseline of the
 # same size side by side, their scores and pictures. Usage: benchmarks/clevr_m1.sh WORK [STEPS] [DEVICE]
-# WORK/results then holds one JSON a row of a table; `viewslots report WORK/results --out DIR` sets them beside the paper's.
+# WORK/results then holds one JSON a row of a table, WORK/report sets them beside the paper's, WORK/figures shows the large model.
 # DATA_OPTIONS, TRAIN_OPTIONS, SCORE_OPTIONS: more options of make-data, train and evaluate. BIG, SMALL: other presets.
 set -uo pipefail
 work=$1 steps=${2:-40000} device=${3:-cuda}
@@ -47,12 +47,12 @@ train() { # name, options
   note "trained $name: $?"
 }
 
-score kmeans kmeans &
 draw() { # run, name
   viewslots figures "$1" --data "$work/data" --device "$device" --out "$work/figures/$2" > "$work/logs/$2-figures.log" 2>&1
   note "figures of $2: $?"
 }
 
+score kmeans kmeans &
 (train "$big" "$big"; draw "$work/$big" "$big" & score "$work/$big" "$big" viewpoints) &
 [ "$small" = umbra ] || (train per-view "$small" --method per-view; score "$work/per-view" per-view) &
 for seed in 0 1 2; do

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from viewslots.errors import UserError
 from viewslots.model_presets import ModelPreset, model_preset, pinned_steps
@@ -14,7 +14,7 @@ from viewslots.models.umbra.model import Umbra
 from viewslots.training.step import Precision
 
 Method = Literal["ocloc", "per-view", "umbra"]
-METHODS: dict[Method, type[Ocloc]] = {"ocloc": Ocloc, "per-view": PerViewOcloc, "umbra": Umbra}
+METHODS: dict[str, type[Ocloc]] = {"ocloc": Ocloc, "per-view": PerViewOcloc, "umbra": Umbra}
 LIVE = "live"
 SEEDS = 2**63
 """Generators take seeds below this, and above its negative."""
@@ -108,10 +108,9 @@ class RunSettings:
 
 
 def method_class(name: str) -> type[Ocloc]:
-    found = {str(method): kind for method, kind in METHODS.items()}.get(name)
-    if found is None:
+    if name not in METHODS:
         raise UserError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
-    return found
+    return METHODS[name]
 
 
 def require_counts(counts: Mapping[str, int]) -> None:
@@ -121,7 +120,7 @@ def require_counts(counts: Mapping[str, int]) -> None:
 
 
 def own_method(preset: ModelPreset) -> Method:
-    return next(name for name, kind in METHODS.items() if kind is preset.kind)
+    return cast(Method, next(name for name, kind in METHODS.items() if kind is preset.kind))
 
 
 def pinned_for(preset: str, steps: int) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """The fast view of a model against the model: the same terms and gradients, in float64, on any device."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -67,7 +67,7 @@ assert 0 < ANNEALING.weight_costs < 1
 
 
 def with_shadows(config: OclocConfig) -> UmbraConfig:
-    return UmbraConfig(**{field.name: getattr(config, field.name) for field in fields(config)})
+    return UmbraConfig(**vars(config))
 
 
 def double_model(kind: type[Ocloc], config: OclocConfig) -> Ocloc:

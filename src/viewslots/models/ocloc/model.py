@@ -1,6 +1,6 @@
 """OCLOC: infer, sample, render, elbo."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 import torch
@@ -102,7 +102,12 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         the loss for NaN; a scene whose nll is not finite does not enter NVIL's running statistics.
         """
         posterior = self.infer(batch, noise, background_index)
-        latents = self.sample(posterior, noise, annealing)
+        return self.bound(batch, posterior, self.sample(posterior, noise, annealing), annealing, noise)
+
+    def bound(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing, noise: Noise
+    ) -> ElboTerms:
+        """The terms for given latents."""
         nll = self.likelihood(batch, latents, annealing, noise)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, self.config.sigma_x),
@@ -298,8 +303,7 @@ V = TypeVar("V", Posterior, Noise)
 def taken(several: list[V], best: Int[Tensor, "B"]) -> V:
     """Scene b of the value that best[b] names."""
     scenes = torch.arange(len(best), device=best.device)
-    names = [field.name for field in fields(several[0])]
-    chosen = {name: torch.stack([getattr(value, name) for value in several])[best, scenes] for name in names}
+    chosen = {name: torch.stack([getattr(value, name) for value in several])[best, scenes] for name in vars(several[0])}
     return replace(several[0], **chosen)
 
 

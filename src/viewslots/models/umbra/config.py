@@ -1,7 +1,7 @@
 """What Umbra has beyond OCLOC: sizes, costs, and how they fade in."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from viewslots.errors import UserError
 from viewslots.models.distributions import Scalar
@@ -67,7 +67,7 @@ class UmbraSchedule(Schedule):
     def at(self, step: int) -> UmbraAnnealing:
         known = super().at(step)
         weights = {f"weight_{name}": faded_in(step / self.steps, *self.span(name)) for name in FADED}
-        return UmbraAnnealing(**{field.name: getattr(known, field.name) for field in fields(known)}, **weights)
+        return UmbraAnnealing(**vars(known), **weights)
 
     def span(self, name: str) -> tuple[float, float]:
         return getattr(self, f"{name}_from"), getattr(self, f"{name}_until")

@@ -1,13 +1,13 @@
 """The f networks with a shadow for each object."""
 
 import functools
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.models.distributions import Scalar, full_precision, widen
+from viewslots.models.distributions import full_precision, widen
 from viewslots.models.ocloc.generation import Decoded, Generation, Layers
 
 SHADOW = 4
@@ -32,8 +32,7 @@ class ShadowedGeneration(Generation):
         plain = super().layers(decoded)
         colour = (4 * plain.appearance - 2).sigmoid()
         shadow = widen(decoded.objects[:, SHADOW]).reshape(plain.logit_shp.shape)
-        known = {field.name: getattr(plain, field.name) for field in fields(plain)} | {"appearance": colour}
-        return ShadowedLayers(**known, logit_shadow=shadow)
+        return ShadowedLayers(**vars(replace(plain, appearance=colour)), logit_shadow=shadow)
 
 
 @full_precision
@@ -41,7 +40,7 @@ def shaded(
     background: Float[Tensor, "B M 3 H W"],
     logit_shadow: Float[Tensor, "B M K H W"],
     logit_prs: Float[Tensor, "B K"],
-    darkest: Scalar,
+    darkest: float,
 ) -> Float[Tensor, "B M 3 H W"]:
     """The background times prod_k (1 - darkest z_prs shadow): shadows fall on it alone, in no order."""
     dark = darkest * logit_shadow.sigmoid() * logit_prs.sigmoid()[:, None, :, None, None]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.models.ocloc.build import build_generation, build_inference
@@ -17,7 +17,7 @@ from viewslots.models.ocloc.schedule import Annealing
 from viewslots.models.umbra.config import UmbraAnnealing, UmbraConfig, UmbraSchedule
 from viewslots.models.umbra.generation import SHADOW, ShadowedGeneration, ShadowedLayers, shaded
 from viewslots.models.umbra.inference import OwnBackground
-from viewslots.models.umbra.objective import blend, covered_pixels, draw_pixels, mixture_nll
+from viewslots.models.umbra.objective import covered_pixels, draw_pixels, mixture_nll
 from viewslots.types import ElboTerms, Latents, Posterior, Rendering, SceneBatch
 
 
@@ -53,17 +53,6 @@ class Umbra(Ocloc):
     def exact_layers(self) -> set[nn.Linear]:
         return {self.inference.g_key.linear, self.inference.g_val.linear}
 
-    def elbo(
-        self,
-        batch: SceneBatch,
-        annealing: Annealing,
-        noise: Noise,
-        background_index: Int[Tensor, "B"] | None = None,
-    ) -> ElboTerms:
-        """As in OCLOC, but that nothing teaches a choice, and that objects and their pixels have a price."""
-        posterior = self.infer(batch, noise, background_index)
-        return self.bound(batch, posterior, self.sample(posterior, noise, annealing), annealing, noise)
-
     def bound(
         self,
         batch: SceneBatch,
@@ -72,7 +61,7 @@ class Umbra(Ocloc):
         annealing: Annealing,
         noise: Noise | None = None,
     ) -> ElboTerms:
-        """The terms of the loss for latents that need not be a sample."""
+        """As in OCLOC, but that nothing teaches a choice, and that objects and their pixels have a price."""
         assert isinstance(annealing, UmbraAnnealing)
         rendering, appearance = self.drawn(latents, annealing, noise)
         nll = self.unlikeliness(batch, rendering, appearance, annealing)
@@ -98,7 +87,7 @@ class Umbra(Ocloc):
         image, mask, sigma_x = batch.image, batch.view_mask, self.config.sigma_x
         plain = negative_log_likelihood(image, rendering.reconstruction, mask, sigma_x)
         mixed = mixture_nll(image, rendering.perceived, rendering.background, appearance, mask, sigma_x)
-        return blend(plain, mixed, self.config.mixture * annealing.weight_mixture)
+        return torch.lerp(plain, mixed, self.config.mixture * annealing.weight_mixture)
 
     def render(self, latents: Latents, annealing: Annealing, noise: Noise | None = None) -> Rendering:
         return self.drawn(latents, annealing, noise)[0]

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from viewslots.models.distributions import Scalar, full_precision
+from viewslots.models.distributions import full_precision
 from viewslots.models.ocloc.noise import Source
 from viewslots.models.ocloc.objective import sum_over_views
 from viewslots.types import Rendering
@@ -40,11 +40,6 @@ def covered_pixels(
 ) -> Float[Tensor, "B"]:
     """Expected pixels of all complete shapes in all views, hidden ones too."""
     return sum_over_views(logit_shp.sigmoid() * logit_prs.sigmoid()[:, None, :, None, None], view_mask)
-
-
-def blend(a: Tensor, b: Tensor, share: Scalar) -> Tensor:
-    """share of b, the rest of a."""
-    return a + share * (b - a)
 
 
 def draw_pixels(rendering: Rendering, source: Source) -> Float[Tensor, "B M 3 H W"]:
