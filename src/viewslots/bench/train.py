@@ -20,6 +20,8 @@ SCENES, STORED_VIEWS = 512, 10
 PUBLISHED = 11.8
 """Steps a second of the authors' code as published, for clevr-m1 with a batch of 32, on one NVIDIA H200."""
 
+KERNELS = 40
+
 PLAIN, FAST = "plain", "fast"
 
 
@@ -61,14 +63,34 @@ def _row(name: str, way: str, precision: Precision, device: str, seconds: float,
         for _ in range(several):
             take_step()
 
-    row = {
+    row: dict[str, Any] = {
         "preset": name,
         "way": way,
         "precision": precision,
         "steps_per_second": rate(work, several, device, seconds),
         "first_step_seconds": first,
     }
-    return row | ({"peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9} if device == "cuda" else {})
+    if device == "cuda":
+        row["peak_memory_gb"] = torch.cuda.max_memory_allocated() / 1e9
+        row["kernels"] = _kernels(work, several) if way == FAST else []
+    return row
+
+
+def _kernels(work: Callable[[], object], steps: int) -> list[dict[str, Any]]:
+    """Where the time of a step goes: the GPU's kernels, the longest first, and one row for all the rest."""
+    work()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        work()
+        torch.cuda.synchronize()
+    found = [(event.key, event.self_device_time_total, event.count) for event in profile.key_averages()]
+    found.sort(key=lambda kernel: -kernel[1])
+    rest = found[KERNELS:]
+    rows = [*found[:KERNELS], ("all others", sum(time for _, time, _ in rest), sum(count for *_, count in rest))]
+    return [
+        {"kernel": name[:120], "milliseconds": time / 1e3 / steps, "launches": count / steps}
+        for name, time, count in rows
+        if time > 0
+    ]
 
 
 def _steps(name: str, way: str, precision: Precision, device: str, seed: int) -> Callable[[], object]:
