@@ -109,27 +109,15 @@ COMPACT = OclocConfig(
 )
 """The same latents and losses in under 4 M parameters."""
 
-UMBRA = UmbraConfig(
-    sigma_x=0.1,
-    feature_stride=COMPACT.feature_stride,
-    feature_kernel=COMPACT.feature_kernel,
-    hidden=COMPACT.hidden,
-    object_decoder=COMPACT.object_decoder,
-    background_decoder=COMPACT.background_decoder,
-    # Small shapes at first: from larger ones, all slots may become blobs that share the ground.
-    start=StartConfig(shape_logit=-3.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0),
-)
-"""The networks of `compact`."""
+UMBRA = UmbraConfig(**vars(COMPACT) | {"sigma_x": 0.1})
+"""The networks of `compact`. Shadow and ground differ little in colour: a smaller sigma_x tells them apart."""
 
 UMBRA_SCHEDULE = UmbraSchedule(
-    steps=40_000,
-    temperature_start=1.0,
-    softness_start=1.0,
-    kl_ramp_steps=26_667,
-    background_kl_factor=1.0,
+    steps=20_000, temperature_start=0.5, softness_start=0.5, kl_ramp_steps=0, compactness_start=0.05
 )
+"""As cold as `compact` ends."""
 
-UMBRA_OPTIMISATION = Optimisation(learning_rate=1e-3, decay_steps=13_333, warmup_steps=1_000, single_view_steps=2_667)
+UMBRA_OPTIMISATION = Optimisation(decay_steps=6_667, warmup_steps=500, single_view_steps=0, pretrained_preset="compact")
 
 TINY = OclocConfig(
     image_size=32,
@@ -196,7 +184,7 @@ def model_preset(name: str) -> ModelPreset:
 
 def pinned_steps(name: str) -> tuple[int, ...]:
     """Steps of this preset from which other presets start, so that its runs keep them for good."""
-    uses = [preset.optimisation for preset in MODEL_PRESETS.values()]
+    uses = [preset.optimisation for preset in MODEL_PRESETS.values() if preset.optimisation.pretrained_step]
     return tuple(sorted({use.pretrained_step for use in uses if use.pretrained_preset == name}))
 
 

@@ -50,7 +50,7 @@ def test_the_answer_is_the_best_of_the_starts_that_the_model_takes(reader: Reade
         assert one.posterior is not None
         present = torch.where(one.presence >= 0.5, torch.inf, -torch.inf)
         latents = Latents(one.views[None], one.background[None], one.objects[None], present[None])
-        losses.append(float(model.bound(batch, one.posterior, latents, model.annealed()).loss.detach()))
+        losses.append(float(model.explained(batch, one.posterior, latents, model.annealed()).loss.detach()))
     best = reader.decompose(pictures, seed=5 + int(np.argmin(losses)), starts=1)
     assert torch.equal(reader.decompose(pictures, seed=5).objects, best.objects)
 

@@ -1,10 +1,12 @@
 """From settings to the parts of a run: model, feed, validation, step. Device and speed are chosen here alone."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from viewslots.data.meta import META, Plan
 from viewslots.data.store import Store
@@ -52,17 +54,24 @@ def assemble(settings: RunSettings, device: torch.device, ranks: Ranks, weights:
 
 
 def require_fit(settings: RunSettings, weights: Ocloc) -> None:
-    """Whether a run can start from these weights; where networks start is no matter then."""
-    same_sizes = weights.config == replace(settings.model, start=weights.config.start)
-    if not same_sizes or type(weights) is not METHODS[settings.method]:
+    """Whether a run can start from these weights: the networks count, not what is made of them."""
+    model = METHODS[settings.method](settings.model)
+    given = model.weights_from(weights)
+    if given is None or shapes(given) != shapes(model.state_dict()):
         raise UserError(
             f"--init {settings.init}: holds a model of another preset or method; give one of the same sizes"
         )
 
 
+def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
 def start_from(model: Ocloc, weights: Ocloc) -> None:
     """Another model's weights; running statistics start anew, since the pictures are others."""
-    model.load_state_dict(weights.state_dict())
+    given = model.weights_from(weights)
+    assert given is not None, "require_fit comes first"
+    model.load_state_dict(given)
     model.restart_statistics()
 
 

@@ -61,7 +61,7 @@ CONFIGS = {
     "single-view": SINGLE_SHRUNK,
     "tiny": model_preset("tiny").model,
 }
-ANNEALING = UmbraSchedule().at(100_000)
+ANNEALING = UmbraSchedule(mixture_until=1.0, costs_until=1.0).at(100_000)
 assert 0 < ANNEALING.weight_mixture < 1
 assert 0 < ANNEALING.weight_costs < 1
 

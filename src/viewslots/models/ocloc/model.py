@@ -1,5 +1,6 @@
 """OCLOC: infer, sample, render, elbo."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -65,6 +66,10 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     def start(self, config: OclocConfig) -> None:
         """Where weights start other than as drawn."""
         start_at(self.inference, self.generation, config)
+
+    def weights_from(self, other: "Ocloc") -> Mapping[str, Tensor] | None:
+        """Another model's weights as this one takes them to start from; None where they mean something else."""
+        return other.state_dict() if type(other) is type(self) else None
 
     def restart_statistics(self) -> None:
         """NVIL's begin anew: for pictures of another kind."""

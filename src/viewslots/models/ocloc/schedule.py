@@ -140,7 +140,7 @@ class Optimisation:
     pretrained_preset: str | None = None
     """Start from the weights of this preset ..."""
     pretrained_step: int = 0
-    """... at this step."""
+    """... at this step; 0 means its best."""
 
     def __post_init__(self) -> None:
         require_above_zero("optimisation", self, "batch_size", "learning_rate", "decay_factor", "decay_steps")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from viewslots.errors import UserError
 from viewslots.models.distributions import Scalar
-from viewslots.models.ocloc.config import NvilConfig, OclocConfig, StartConfig
+from viewslots.models.ocloc.config import OclocConfig
 from viewslots.models.ocloc.schedule import Annealing, Schedule, linear
 
 
@@ -15,22 +15,21 @@ class UmbraConfig(OclocConfig):
 
     darkest: float = 0.8
     """Share of the background's light that the shadow of one object can take."""
-    shadow_logit: float = -3.0
+    shadow_logit: float = -5.0
     """Bias of the shadow channel at the start: objects begin with hardly any shadow."""
     mixture: float = 1.0
     """Share of the mixture likelihood; the rest is the paper's likelihood of the weighted sum."""
     pixel_cost: float = 0.3
     """Nats for every pixel of an object's complete shape: ground that the background explains as well is left to it."""
+    shadow_cost: float = 0.15
+    """Nats for every pixel of full shadow: else a shadow takes the edge of an object, which has a price."""
     object_cost: float = 3.0
     """Nats for every object present."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.nvil != NvilConfig() or self.start.selection_gain != StartConfig().selection_gain:
-            raise UserError(
-                "no background is chosen in umbra: model.nvil and model.start.selection_gain mean nothing there"
-            )
-        for name, most in {"darkest": 1.0, "mixture": 1.0, "pixel_cost": math.inf, "object_cost": math.inf}.items():
+        for name in ("darkest", "mixture", "pixel_cost", "shadow_cost", "object_cost"):
+            most = math.inf if name.endswith("_cost") else 1.0
             if not 0 <= getattr(self, name) <= most:
                 raise UserError(f"UmbraConfig.{name} must lie between 0 and {most:g}, not {getattr(self, name)}")
 
@@ -50,12 +49,12 @@ FADED = ("mixture", "costs")
 class UmbraSchedule(Schedule):
     """step -> UmbraAnnealing. Shares of the run, so that they need no squeezing."""
 
-    mixture_from: float = 0.5
-    mixture_until: float = 0.8
-    """The mixture sharpens objects that are there; from the start, it settles on blobs that share the ground."""
-    costs_from: float = 0.5
-    costs_until: float = 0.8
-    """While shapes still form, a price on them would empty them; an object without a colour yet becomes a shadow."""
+    mixture_from: float = 0.0
+    mixture_until: float = 0.3
+    """The mixture sharpens objects that are there already; where there are none yet, slots settle on shared blobs."""
+    costs_from: float = 0.0
+    costs_until: float = 0.3
+    """A price on shapes that still form would empty them; an object without a colour yet would become a shadow."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,22 +1,21 @@
-"""Umbra: OCLOC whose shapes are probabilities, whose objects cast shadows and whose background is no lottery."""
+"""Umbra: a trained OCLOC that learns what shadows are, sharper shapes, and not to count an object twice."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from viewslots.models.ocloc.build import build_generation, build_inference
 from viewslots.models.ocloc.config import OclocConfig
 from viewslots.models.ocloc.generation import Layers, binary_logit
 from viewslots.models.ocloc.model import Ocloc, PriorScene, noisy_appearance
 from viewslots.models.ocloc.noise import Noise, Source
-from viewslots.models.ocloc.objective import Gather, divergences, likelihood_constant, negative_log_likelihood
+from viewslots.models.ocloc.objective import divergences, likelihood_constant, negative_log_likelihood
 from viewslots.models.ocloc.schedule import Annealing
 from viewslots.models.umbra.config import UmbraAnnealing, UmbraConfig, UmbraSchedule
 from viewslots.models.umbra.generation import SHADOW, ShadowedGeneration, ShadowedLayers, shaded
-from viewslots.models.umbra.inference import OwnBackground
 from viewslots.models.umbra.objective import covered_pixels, draw_pixels, mixture_nll
 from viewslots.types import ElboTerms, Latents, Posterior, Rendering, SceneBatch
 
@@ -30,13 +29,7 @@ class Umbra(Ocloc):
     schedule_class = UmbraSchedule
     starts: ClassVar[int] = 4
     samples_shapes = False
-    inference_class = OwnBackground
     generation_class = ShadowedGeneration
-
-    def build(self, config: OclocConfig) -> None:
-        """No NVIL: nothing is chosen."""
-        self.inference = build_inference(config, self.inference_class)
-        self.generation = build_generation(config, self.generation_class)
 
     def start(self, config: OclocConfig) -> None:
         super().start(config)
@@ -44,16 +37,29 @@ class Umbra(Ocloc):
         with torch.no_grad():  # even all over the picture, until there is something to learn
             self.generation.last_layer().weight.chunk(self.generation.channels)[SHADOW].zero_()
 
-    def restart_statistics(self) -> None:
-        """There are none."""
+    def weights_from(self, other: Ocloc) -> Mapping[str, Tensor] | None:
+        """An OCLOC's weights too: its object decoder gets one more channel, the shadow as it starts."""
+        if type(other) is not Ocloc:
+            return super().weights_from(other)
+        own, given = self.state_dict(), dict(other.state_dict())
+        for name in self.last_layer_names():
+            shadow = own[name].chunk(self.generation.channels)[SHADOW]
+            given[name] = torch.cat([given[name], shadow.to(given[name])])
+        return given
 
-    def share_statistics(self, gather: Gather) -> None:
-        """There are none."""
-
-    def exact_layers(self) -> set[nn.Linear]:
-        return {self.inference.g_key.linear, self.inference.g_val.linear}
+    def last_layer_names(self) -> list[str]:
+        """Of the parameters of the object decoder's last layer, in the state of the whole model."""
+        last = {id(parameter) for parameter in self.generation.last_layer().parameters()}
+        return [name for name, parameter in self.named_parameters() if id(parameter) in last]
 
     def bound(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing, noise: Noise
+    ) -> ElboTerms:
+        """As in OCLOC, but that objects and their pixels have a price."""
+        terms = self.explained(batch, posterior, latents, annealing, noise)
+        return replace(terms, **self.nvil(batch.image, batch.view_mask, posterior, terms.nll))
+
+    def explained(
         self,
         batch: SceneBatch,
         posterior: Posterior,
@@ -61,47 +67,52 @@ class Umbra(Ocloc):
         annealing: Annealing,
         noise: Noise | None = None,
     ) -> ElboTerms:
-        """As in OCLOC, but that nothing teaches a choice, and that objects and their pixels have a price."""
+        """All terms but NVIL's, which teach the choice of the background and are no part of L."""
         assert isinstance(annealing, UmbraAnnealing)
-        rendering, appearance = self.drawn(latents, annealing, noise)
-        nll = self.unlikeliness(batch, rendering, appearance, annealing)
-        pixels = covered_pixels(rendering.logit_shp, latents.logit_prs, batch.view_mask)
-        price = self.config.pixel_cost * pixels + self.config.object_cost * posterior.kappa.sum(1)
+        rendering, layers = self.drawn(latents, annealing, noise)
+        nll = self.unlikeliness(batch, rendering, layers, annealing)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, self.config.sigma_x),
             nll=nll,
             **divergences(posterior, batch.view_mask, self.config.alpha),
             policy=torch.zeros_like(nll),
             baseline=torch.zeros_like(nll),
-            costs=annealing.weight_costs * price,
+            costs=annealing.weight_costs * self.price(batch, posterior, latents, layers),
         )
+
+    def price(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, layers: ShadowedLayers
+    ) -> Float[Tensor, "B"]:
+        pixels = covered_pixels(layers.logit_shp, latents.logit_prs, batch.view_mask)
+        shadows = covered_pixels(layers.logit_shadow, latents.logit_prs, batch.view_mask)
+        config = self.config
+        return config.pixel_cost * pixels + config.shadow_cost * shadows + config.object_cost * posterior.kappa.sum(1)
 
     def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
         assert isinstance(annealing, UmbraAnnealing)
         return self.unlikeliness(batch, *self.drawn(latents, annealing, noise), annealing)
 
     def unlikeliness(
-        self, batch: SceneBatch, rendering: Rendering, appearance: Tensor, annealing: UmbraAnnealing
+        self, batch: SceneBatch, rendering: Rendering, layers: ShadowedLayers, annealing: UmbraAnnealing
     ) -> Float[Tensor, "B"]:
         """L_nll, between the likelihood of the weighted sum and that of the mixture."""
         image, mask, sigma_x = batch.image, batch.view_mask, self.config.sigma_x
         plain = negative_log_likelihood(image, rendering.reconstruction, mask, sigma_x)
-        mixed = mixture_nll(image, rendering.perceived, rendering.background, appearance, mask, sigma_x)
+        mixed = mixture_nll(image, rendering.perceived, rendering.background, layers.appearance, mask, sigma_x)
         return torch.lerp(plain, mixed, self.config.mixture * annealing.weight_mixture)
 
     def render(self, latents: Latents, annealing: Annealing, noise: Noise | None = None) -> Rendering:
         return self.drawn(latents, annealing, noise)[0]
 
-    def drawn(
-        self, latents: Latents, annealing: Annealing, noise: Noise | None
-    ) -> tuple[Rendering, Float[Tensor, "B M K 3 H W"]]:
-        """The pictures, and the appearances they are made of, noisy in training.
+    def drawn(self, latents: Latents, annealing: Annealing, noise: Noise | None) -> tuple[Rendering, ShadowedLayers]:
+        """The pictures, and the layers they are made of, whose appearances are noisy in training.
 
         Shapes are probabilities in training too: relaxed samples at temperatures above 1 hide what those say.
         """
         layers = self.generation(latents)
         appearance = layers.appearance if noise is None else noisy_appearance(layers, annealing, noise)
-        return self.overlay(layers, latents, layers.logit_shp, appearance, annealing), appearance
+        rendering = self.overlay(layers, latents, layers.logit_shp, appearance, annealing)
+        return rendering, replace(layers, appearance=appearance)
 
     def overlay(
         self, layers: Layers, latents: Latents, logit_shp: Tensor, appearance: Tensor, annealing: Annealing
@@ -119,7 +130,7 @@ class Umbra(Ocloc):
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
     ) -> Float[Tensor, "B"]:
         """The loss: a halo, or one object taken for two, may rebuild the pictures a little better."""
-        return self.bound(batch, posterior, latents, annealing).loss
+        return self.explained(batch, posterior, latents, annealing).loss
 
     def observe(self, latents: Latents, source: Source) -> PriorScene:
         """Each pixel from one layer, as the mixture has it."""

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from viewslots.models.ocloc.fast.attention import FastOwnBackground, FastPerViewInference, ProjectedAttention
+from viewslots.models.ocloc.fast.attention import FastPerViewInference, ProjectedAttention
 from viewslots.models.ocloc.fast.beside import Beside
 from viewslots.models.ocloc.fast.features import FastFeatures
 from viewslots.models.ocloc.fast.folding import fold_stages
@@ -66,7 +66,7 @@ MODELS: dict[type[Ocloc], type[Ocloc]] = {Ocloc: FusedLikelihood, PerViewOcloc: 
 INFERENCES: dict[type[Ocloc], type[Inference]] = {
     Ocloc: ProjectedAttention,
     PerViewOcloc: FastPerViewInference,
-    Umbra: FastOwnBackground,
+    Umbra: ProjectedAttention,
 }
 
 

@@ -15,7 +15,6 @@ from viewslots.models.ocloc.fast.features import FastFeatures
 from viewslots.models.ocloc.inference import Inference
 from viewslots.models.ocloc.networks import NormalisedLinear
 from viewslots.models.ocloc.per_view import PerViewInference
-from viewslots.models.umbra.inference import OwnBackground
 
 
 class ProjectedAttention(Inference):
@@ -36,10 +35,6 @@ class ProjectedAttention(Inference):
 
 
 class FastPerViewInference(ProjectedAttention, PerViewInference):
-    pass
-
-
-class FastOwnBackground(ProjectedAttention, OwnBackground):
     pass
 
 
