@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Everything behind the tables of clevr-m1 on one GPU: the data, clevr-m1, three seeds of compact and the per-view baseline of the
-# same size side by side, their scores and pictures. Usage: benchmarks/clevr_m1.sh WORK [STEPS] [DEVICE]
+# same size side by side, umbra after each compact, their scores and pictures. Usage: benchmarks/clevr_m1.sh WORK [STEPS] [DEVICE]
 # WORK/results then holds one JSON a row of a table, WORK/report sets them beside the paper's, WORK/figures shows the large model.
 # DATA_OPTIONS, TRAIN_OPTIONS, SCORE_OPTIONS: more options of make-data, train and evaluate. BIG, SMALL: other presets.
+# UMBRA: its steps, half of STEPS unless given; 0 leaves it out.
 set -uo pipefail
 work=$1 steps=${2:-40000} device=${3:-cuda}
-big=${BIG:-clevr-m1} small=${SMALL:-compact}
+big=${BIG:-clevr-m1} small=${SMALL:-compact} umbra=${UMBRA:-$((steps / 2))}
 export OMP_NUM_THREADS=2 PYTHONUNBUFFERED=1
 mkdir -p "$work/results" "$work/logs"
 began=$(date +%s)
@@ -43,11 +44,11 @@ score() { # run, name, then anything for viewpoints as well
   note "scores of $2"
 }
 
-train() { # name, options
-  name=$1
-  shift
-  viewslots train "$@" --data "$work/data" --run "$work/$name" --steps "$steps" --validate-every $((steps / 10)) \
-    --checkpoint-every $((steps / 2)) --device "$device" ${TRAIN_OPTIONS:-} > "$work/logs/$name.log" 2>&1
+train() { # name, steps, options
+  name=$1 length=$2
+  shift 2
+  viewslots train "$@" --data "$work/data" --run "$work/$name" --steps "$length" --validate-every $((length / 10)) \
+    --checkpoint-every $((length / 2)) --device "$device" ${TRAIN_OPTIONS:-} > "$work/logs/$name.log" 2>&1
   note "trained $name: $?"
 }
 
@@ -57,10 +58,18 @@ draw() { # run, name
 }
 
 (renice -n 19 $BASHPID > /dev/null; score kmeans kmeans) &
-(train "$big" "$big"; draw "$work/$big" "$big" & score "$work/$big" "$big" viewpoints) &
-[ "$small" = umbra ] || (train per-view "$small" --method per-view; score "$work/per-view" per-view) &
+(train "$big" "$steps" "$big"; draw "$work/$big" "$big" & score "$work/$big" "$big" viewpoints) &
+(train per-view "$steps" "$small" --method per-view; score "$work/per-view" per-view) &
 for seed in 0 1 2; do
-  (train "$small-$seed" "$small" --seed $seed; score "$work/$small-$seed" "$small-$seed" viewpoints) &
+  (
+    train "$small-$seed" "$steps" "$small" --seed $seed
+    (score "$work/$small-$seed" "$small-$seed" viewpoints) &
+    if [ "$umbra" -gt 0 ]; then
+      train "umbra-$seed" "$umbra" umbra --init "$work/$small-$seed" --seed $seed
+      score "$work/umbra-$seed" "umbra-$seed" viewpoints
+    fi
+    wait
+  ) &
 done
 wait
 viewslots report "$work/results" --out "$work/report" > "$work/logs/report.log" 2>&1
