@@ -154,7 +154,7 @@ def test_a_model_without_a_world_imagines_its_scenes(reader: Reader) -> None:
 def test_the_shipped_model_understands_a_fresh_scene() -> None:
     """Chance is 0 for ARI: far above it, the whole chain from number to score fits together."""
     compact = load("compact")
-    facts = facts_of(open_numbered(compact, world_for("compact", compact.size), 22, 3), 0)
+    facts = facts_of(open_numbered(compact, world_for("compact", compact.size), 26, 3), 0)
     assert facts.scores is not None
     assert facts.scores["ARI-O"] is not None
     assert facts.scores["ARI-O"] > 0.5

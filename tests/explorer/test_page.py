@@ -309,13 +309,13 @@ def test_what_is_shown_can_be_saved(explorer: Page) -> None:
     expect(explorer.locator("#picture img")).to_have_attribute("alt", re.compile("^X-ray"))
     with explorer.expect_download() as saved:
         explorer.locator("#save-picture").click()
-    assert saved.value.suggested_filename == "viewslots-scene-22.png"
+    assert saved.value.suggested_filename == "viewslots-scene-26.png"
     content = Path(saved.value.path()).read_bytes()
     assert content == urllib.request.urlopen(shown(explorer)).read()
     with explorer.expect_download() as saved:
         explorer.locator("#save-numbers").click()
     told = json.loads(Path(saved.value.path()).read_text())
-    assert told["scene"] == "Scene 22"
+    assert told["scene"] == "Scene 26"
     assert len(told["unedited"]["scores"]) == 8
 
 
@@ -328,7 +328,7 @@ def test_two_users_do_not_meet(explorer: Page, browser: Browser, served: Served)
     expect(explorer.locator("#picture figcaption b")).to_have_text("Your pictures")
     slide(guest, "direction-1")
     changed(guest, first)
-    assert guest.locator("#picture figcaption b").inner_text() == "Scene 22"
+    assert guest.locator("#picture figcaption b").inner_text() == "Scene 26"
     slide(explorer, "direction-1")
     expect(explorer.locator("#stand input:checked")).to_have_count(0)
     assert explorer.locator("#picture figcaption b").inner_text() == "Your pictures"

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +124,21 @@ def test_a_run_folder_also_has_curves_and_tables(
     assert "M = 2, K = 2" in table
     mean = json.loads((run / "results.json").read_text())["pooled"]["ARI-A"]["mean"]
     assert f"{mean:.3f} ± 0.000" in table
+
+
+def test_without_ffmpeg_all_but_the_mp4_is_written(
+    run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    figures(str(run), data=data, out=tmp_path / "out", scenes=1, device="cpu", frames=4)
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert list(found) == [*SCENES, *TURNING, "viewpoints-estimated", "training", "scores-pooled", "scores-paper"]
+    assert found["camera-path"] == [str(tmp_path / "out" / "camera-path.gif")]
+    assert all(Path(file).stat().st_size > 1000 for files in found.values() for file in files)
+    assert printed.err.splitlines() == [
+        "camera-path: MP4 left out, because imageio-ffmpeg is missing; the GIF is there"
+    ]
 
 
 def test_the_baseline_can_be_compared_with_but_not_turned(

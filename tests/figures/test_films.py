@@ -1,5 +1,6 @@
 """The camera turns: which frames, and what becomes of them in a file."""
 
+import sys
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -100,3 +101,14 @@ def test_rare_colours_survive_the_palette(tmp_path: Path) -> None:
 def test_a_film_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"film\.mp4: ffmpeg cannot write it"):
         save_mp4(smooth_frames(2, 16, 16), tmp_path / "missing" / "film.mp4")
+
+
+def test_without_the_package_there_is_a_gif_and_no_mp4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)  # Python's own way to say: cannot be imported
+    frames = smooth_frames(3, 16, 40)
+    assert save_film(frames, tmp_path / "film") == [tmp_path / "film.gif"]
+    with Image.open(tmp_path / "film.gif") as image:
+        assert image.n_frames == 3
+    assert not (tmp_path / "film.mp4").exists()
+    with pytest.raises(UserError, match=r"film\.mp4: MP4 needs imageio-ffmpeg, which is missing"):
+        save_mp4(frames, tmp_path / "film.mp4")

@@ -100,6 +100,8 @@ def figures(
     with plain_errors("writing", out), Progress("figures") as progress:
         out.mkdir(parents=True, exist_ok=True)
         saved = save_parts(parts, out, progress)
+    if [Path(file).suffix for file in saved.get("camera-path", [])] == [".gif"]:
+        say("camera-path: MP4 left out, because imageio-ffmpeg is missing; the GIF is there")
     print_json(saved)
 
 

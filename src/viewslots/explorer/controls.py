@@ -15,7 +15,7 @@ from viewslots.explorer.paint import MODES
 from viewslots.explorer.uploads import MOST_FILES
 from viewslots.explorer.words import CAMERA, INTRODUCTION, PAD_WAYS
 
-FIRST_SCENE, SECOND_SCENE, PICTURES = 22, 38, 4
+FIRST_SCENE, SECOND_SCENE, PICTURES = 26, 17, 4
 MOST_SLIDERS = 6
 
 

@@ -24,6 +24,10 @@ SIDE = 192
 Frames = UInt8[np.ndarray, "F H W 3"]
 
 
+class NoFfmpeg(UserError):
+    """The package that brings ffmpeg is not installed: no MP4 here, but all else can be had."""
+
+
 def turning_frames(scenes: Sequence[InferredScene], count: int) -> Frames:
     """Columns: scenes. Above: the scene as the camera passes all its viewpoints and comes back, without a seam. Below:
     the same with every object in a colour of its own, which it keeps.
@@ -50,13 +54,20 @@ def grown(pixels: Pixels, zoom: int) -> Pixels:
 
 
 def save_film(frames: Frames, stem: Path, rate: int = FRAMES_PER_SECOND) -> list[Path]:
-    """STEM.mp4 and STEM.gif, which repeats for ever."""
-    return [save_mp4(frames, stem.with_suffix(".mp4"), rate), save_gif(frames, stem.with_suffix(".gif"), rate)]
+    """STEM.mp4 and STEM.gif, which repeats for ever; the GIF alone where imageio-ffmpeg is missing."""
+    gif = save_gif(frames, stem.with_suffix(".gif"), rate)
+    try:
+        return [save_mp4(frames, stem.with_suffix(".mp4"), rate), gif]
+    except NoFfmpeg:
+        return [gif]
 
 
 def save_mp4(frames: Frames, path: Path, rate: int = FRAMES_PER_SECOND) -> Path:
     """H.264 that every browser plays; it knows even sides alone, so odd ones gain a line of white."""
-    import imageio_ffmpeg
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise NoFfmpeg(f"{path}: MP4 needs imageio-ffmpeg, which is missing; pip install imageio-ffmpeg") from error
 
     _, height, width, _ = frames.shape
     even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), constant_values=255)
