@@ -277,6 +277,7 @@ def test_evaluate_command(store: Store, saved: Path, model: Ocloc, tmp_path: Pat
     assert written["slots"] == model.config.slots
     assert (written["method"], written["run"], written["device"]) == ("ocloc", "model", "cpu")
     assert written["provenance"]["torch"] == torch.__version__
+    assert written["care"] == {"starts": 1, "thrifty": False}
     printed = json.loads(capsys.readouterr().out)
     assert printed["results"] == str(out)
     assert printed["pooled"]["ARI-A"] == round(written["pooled"]["ARI-A"]["mean"], 4)
@@ -289,6 +290,23 @@ def test_estimate_viewpoints_command(store: Store, saved: Path, model: Ocloc, tm
     expected = evaluate(model, store, Plan("test1", views=2, new_views=3, slots=2, repeats=1))
     assert written["repeats"] == [expected.one(0)]
     assert (written["task"], written["views"], written["new_views"]) == ("viewpoint estimation", 2, 3)
+
+
+def test_careful_answers_are_scored_and_say_so(store: Store, saved: Path, tmp_path: Path) -> None:
+    careful = Ocloc.from_pretrained(saved).eval()
+    careful.take_care(3)
+    for command, views, new in (
+        (evaluate_command, {"views": 3}, None),
+        (estimate_viewpoints, {"given": 3, "new": 2}, 2),
+    ):
+        out = tmp_path / "careful.json"
+        command(str(saved), data=store.path, out=out, repeats=1, device="cpu", careful=3, extras=False, **views)  # type: ignore[operator]
+        written = json.loads(out.read_text())
+        plan = Plan("test1", views=3, new_views=new, slots=2, repeats=1, extras=False)
+        assert written["repeats"] == [evaluate(careful, store, plan).one(0)]
+        assert written["care"] == {"starts": 3, "thrifty": True}
+    with pytest.raises(UserError, match="--careful: kmeans has no starts"):
+        evaluate_command("kmeans", data=store.path, out=tmp_path / "x.json", careful=3, device="cpu")
 
 
 def test_the_floor_takes_the_paper_s_slots(store: Store, tmp_path: Path) -> None:

@@ -193,6 +193,14 @@ def test_overview_over_views(tmp_path: Path) -> None:
     assert table["floor: k-means on colours and places"]["M = 1"] == "N/A"
 
 
+def test_careful_answers_have_rows_of_their_own(tmp_path: Path) -> None:
+    careful = made(care={"starts": 4, "thrifty": True}, scores={"OCA": estimate(0.75)})
+    _, html = written(tmp_path, made(care={"starts": 1, "thrifty": False}), careful)
+    rows = [row for tables in Reader(html).sections.values() for table in tables for row in table]
+    ours = {row[0]: row for row in rows if row and row[0].startswith("ours: OCLOC, compact (first")}
+    assert set(ours) == {"ours: OCLOC, compact (first)", "ours: OCLOC, compact (first, careful, 4 starts)"}
+
+
 def test_results_of_one_run_stay_apart(tmp_path: Path) -> None:
     """One run with other slots, or evaluated again: every result has a row of its own, in the overview too."""
     results = [made(), made(slots=5), made(views=1), made(run="twin"), made(run="twin")]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from viewslots.model_presets import MODEL_PRESETS
+from viewslots.model_presets import MODEL_PRESETS, pinned_steps
 
 DENSE_OBJECTS = {
     "kind": "dense",
@@ -109,7 +109,10 @@ def test_hyperparameters_of_the_paper(field: str) -> None:
 
 def test_second_stage_starts_from_the_first() -> None:
     starts = {name: preset.optimisation.pretrained_preset for name, preset in MODEL_PRESETS.items()}
-    assert {name: start for name, start in starts.items() if start} == {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
+    second = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2", "umbra": "compact"}
+    assert {name: start for name, start in starts.items() if start} == second
+    assert pinned_steps("clevr-m1") == (100_000,)
+    assert pinned_steps("compact") == ()  # umbra takes the best model, which every run keeps
 
 
 @pytest.mark.parametrize("name", MODEL_PRESETS)

@@ -13,6 +13,7 @@ from torch import Tensor
 import viewslots
 from viewslots.errors import UserError
 from viewslots.model_presets import TINY
+from viewslots.models.ocloc.generation import binary_logit
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.types import Latents, Rendering, SceneBatch
@@ -59,7 +60,10 @@ def test_decompose_is_algorithm_1_with_the_likeliest_background(reader: Reader, 
     assert torch.equal(scene.views, expected.mu_view[0])
     assert torch.equal(scene.background, expected.mu_bck[0])
     assert torch.equal(scene.objects, expected.mu_attr[0])
-    assert torch.equal(scene.presence, expected.logit_kappa[0].sigmoid())
+    means = Latents(expected.mu_view, expected.mu_bck, expected.mu_attr, binary_logit(expected.logit_kappa >= 0))
+    kept = model.without_surplus(batch, expected, means, model.annealed())
+    assert 0 < scene.count < 6
+    assert torch.equal(scene.presence, kept.kappa[0])
     assert scene.objects.shape == (6, TINY.attr_dim)
     assert scene.images is not None
     assert torch.equal(scene.images, pictures)

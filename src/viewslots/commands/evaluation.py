@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained; the preset's own on test2)")]
 Views = Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer are stored)")]
 Which = Literal["best", "last"]
+Careful = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does; the paper's: one)")]
 
 
 def evaluate(
@@ -32,6 +34,7 @@ def evaluate(
     batch: int = 20,
     extras: bool = True,
     which: Which = "best",
+    careful: Careful = None,
 ) -> None:
     """Score a model on a data set by the paper's protocol: eight metrics in two conventions, with their uncertainty.
 
@@ -48,9 +51,10 @@ def evaluate(
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views, pictures, cameras and held-out views, which take more time.
         which: The model of a run folder with the lowest validation loss, or the last one.
+        careful: Not the paper's answers: the best of N starts, without objects that are not worth their description.
     """
     asked = {"split": split, "views": views, "slots": slots, "repeats": repeats, "seed": seed, "batch": batch}
-    _evaluated(run, data, out, which, device, asked | {"extras": extras})
+    _evaluated(run, data, out, which, device, careful, asked | {"extras": extras})
 
 
 def estimate_viewpoints(
@@ -68,6 +72,7 @@ def estimate_viewpoints(
     batch: int = 20,
     extras: bool = True,
     which: Which = "best",
+    careful: Careful = None,
 ) -> None:
     """Infer scenes from some pictures and only the viewpoints of others, and score what is then seen in those.
 
@@ -85,9 +90,10 @@ def estimate_viewpoints(
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views and the error of the pictures.
         which: The model of a run folder with the lowest validation loss, or the last one.
+        careful: Not the paper's answers: the best of N starts, without objects that are not worth their description.
     """
     asked = {"split": split, "views": given, "new_views": new, "slots": slots, "repeats": repeats, "seed": seed}
-    _evaluated(run, data, out, which, device, asked | {"batch": batch, "extras": extras})
+    _evaluated(run, data, out, which, device, careful, asked | {"batch": batch, "extras": extras})
 
 
 def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
@@ -107,7 +113,9 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
             print(path)
 
 
-def _evaluated(run: str, data: Path, out: Path, which: Which, device: str, asked: dict[str, Any]) -> None:
+def _evaluated(
+    run: str, data: Path, out: Path, which: Which, device: str, careful: int | None, asked: dict[str, Any]
+) -> None:
     from viewslots.data.disk import plain_errors, write_json
     from viewslots.data.store import Store
     from viewslots.evaluation.protocol import Plan
@@ -121,7 +129,7 @@ def _evaluated(run: str, data: Path, out: Path, which: Which, device: str, asked
     where = pick_device(device)
     if where == "cpu":
         _keep_memory()
-    method, about = _method(run, which, where)
+    method, about = _method(run, which, where, careful)
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, size.views)
     slots = asked["slots"] if asked["slots"] is not None else _default_slots(about, store.meta.plan.preset, asked)
     plan = Plan(**asked | {"views": views, "slots": slots})
@@ -150,19 +158,24 @@ def _means(estimates: dict[str, Any]) -> dict[str, float | None]:
     return {name: None if part is None else round(part["mean"], 4) for name, part in estimates.items()}
 
 
-def _method(run: str, which: Which, device: str) -> tuple[Any, dict[str, Any]]:
+def _method(run: str, which: Which, device: str, careful: int | None) -> tuple[Any, dict[str, Any]]:
     """The method, and what the results tell of it."""
     from viewslots.evaluation.floor import KMeansMethod
     from viewslots.runs import load_run, run_preset
 
     if run == FLOOR:
+        if careful is not None:
+            raise UserError("--careful: kmeans has no starts to choose from")
         return KMeansMethod(), {"run": FLOOR, "method": FLOOR, "preset": None, "training": None}
     model, config = load_run(run, which=which).to(device), run_preset(run)
+    if careful is not None:
+        model.take_care(careful)
     about = {"run": Path(run).resolve().name if Path(run).exists() else run, "method": model.method, "which": which}
     return model, about | {
         "preset": config.get("preset"),
         "parameters": sum(part.numel() for part in model.parameters()),
         "trained_slots": model.config.slots,
+        "care": asdict(model.care),
         "training": _training(config),
     }
 

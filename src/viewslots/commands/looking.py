@@ -31,7 +31,7 @@ def decompose(
         images: Pictures of one scene from different places: PNG, JPEG, WebP, GIF, BMP, TIFF.
         out: Folder for layers/, complete/, reconstruction/, observation/, sheet.png and scene.json.
         slots: How many objects may be found at most.
-        starts: How many random starts of the search are tried; the one that rebuilds the pictures best is the answer.
+        starts: How many random starts of the search are tried; the one that describes the pictures best is the answer.
         seed: Decides where the search starts; another one may find other objects.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.

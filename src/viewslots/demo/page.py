@@ -88,7 +88,7 @@ def introduction(story: Story) -> str:
         f"{html.escape(facts.training())}. "
         "It knows scenes of this kind alone, shows them blurred, and like the paper's model often takes a shadow for a "
         f"part of its object. {html.escape(story.counting())}</p>\n"
-        f"<p>Where it starts to look is random. Of {story.starts} starts, the one that rebuilds its pictures best is "
+        f"<p>Where it starts to look is random. Of {story.starts} starts, the one that describes its pictures best is "
         "shown, which needs no truth; scores are those of single starts, as the paper has it.</p>"
     )
 

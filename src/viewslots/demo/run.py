@@ -34,7 +34,7 @@ from viewslots.viewpoints.scene import load
 MODEL, PRESET, SPLIT = "compact", "clevr-m1", "test1"
 SCENES, VIEWS, NEW_VIEWS, FRAMES = 4, 4, 4, 60
 STARTS = 6
-"""Of so many random starts the one that rebuilds its pictures best is shown."""
+"""Of so many random starts the one that describes its pictures best is shown."""
 REPORT, SHEET, FILM, SCORES, LAYERS = "report.html", "truth.png", "film", "scores.json", "decomposition"
 
 

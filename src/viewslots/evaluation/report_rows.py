@@ -37,6 +37,9 @@ def title(result: Result) -> str:
     details = [str(result.get("run"))]
     if result["method"] == FLOOR:
         name, details = "floor: k-means on colours and places", details if result.get("run") != FLOOR else []
+    care = result.get("care") or {}
+    if care.get("thrifty"):
+        details.append(f"careful, {care['starts']} starts")
     if result["split"].endswith("-large"):
         details.append(f"{result['split']}, {result['scenes']} scenes")
     return f"{name} ({', '.join(details)})" if details else name

@@ -131,8 +131,10 @@ def _problems(value: Mapping[str, Any]) -> Iterator[str]:
     for name, expected in wanted.items():
         if not isinstance(value.get(name), expected):
             yield f"{name} is {shown(value.get(name))}"
-    for name in ("run", "preset", "training", "new_views", "provenance", "parameters"):
-        expected = {"training": dict, "provenance": dict, "new_views": int, "parameters": int}.get(name, str)
+    for name in ("run", "preset", "training", "new_views", "provenance", "parameters", "care"):
+        expected = {"training": dict, "provenance": dict, "care": dict, "new_views": int, "parameters": int}.get(
+            name, str
+        )
         if not isinstance(value.get(name), expected | None):
             yield f"{name} is {shown(value.get(name))}"
     for name in ("preset", "source", "name"):

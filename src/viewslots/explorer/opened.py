@@ -17,7 +17,7 @@ from viewslots.viewpoints.likeness import unlikeness
 from viewslots.viewpoints.scene import InferredScene, Reader, View
 
 STARTS = 6
-"""Random starts of which the one that rebuilds the pictures best is shown, as in `viewslots decompose`."""
+"""Random starts of which the one that describes the pictures best is shown, as in `viewslots decompose`."""
 
 
 @dataclass(frozen=True, eq=False)

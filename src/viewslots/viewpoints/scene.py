@@ -109,27 +109,18 @@ class Reader:
         """The scene behind pictures (files, PIL pictures, arrays, or a tensor [M,3,H,W]) taken from unknown viewpoints.
 
         The seed decides where the slots start (line 4 of Algorithm 1). All else is fixed: means of the latents, and as
-        background the slot with the largest pi instead of a sample. With several starts (default: as many as the model
-        itself takes), those of `seed` and of the seeds after it are tried, and the best is the answer by what the model
-        calls a fault: in the paper's, the error of the rebuilt pictures. This needs no truth.
+        background the slot with the largest pi instead of a sample. Objects that are not worth their description, such
+        as a second copy of one, are absent. With several starts (default: as many as the model itself takes), those of
+        `seed` and of the seeds after it are tried, and the one that describes the pictures most shortly is the answer.
+        None of this needs the truth.
         """
-        starts = self.model.starts if starts is None else starts
+        starts = self.model.care.starts if starts is None else starts
         if starts < 1:
             raise UserError(f"at least one start is needed, not {starts}")
         batch, slots = self.batch(images), self.chosen_slots(slots)
         self.model.check(batch)
         found = (self._inferred(batch, start, slots) for start in range(seed, seed + starts))
-        return next(found) if starts == 1 else min(found, key=lambda scene: self._fault(batch, scene))
-
-    def _fault(self, batch: SceneBatch, scene: "InferredScene") -> float:
-        assert scene.posterior is not None
-        present = binary_logit(scene.presence >= PRESENT)
-        latents = Latents(scene.views[None], scene.background[None], scene.objects[None], present[None])
-        return float(self.model.fault(batch, scene.posterior, latents, self.model.annealed()))
-
-    def _inferred(self, batch: SceneBatch, seed: int, slots: int) -> "InferredScene":
-        noise = self.model.draw_latent_noise(batch, seeded(seed), slots)
-        posterior = self.model.infer(batch, replace(noise, background=torch.zeros_like(noise.background)))
+        posterior = next(found) if starts == 1 else min(found, key=lambda one: self._fault(batch, one))
         return InferredScene(
             reader=self,
             images=batch.image[0],
@@ -139,6 +130,14 @@ class Reader:
             presence=posterior.kappa[0],
             posterior=posterior,
         )
+
+    def _inferred(self, batch: SceneBatch, seed: int, slots: int) -> Posterior:
+        noise = self.model.draw_latent_noise(batch, seeded(seed), slots)
+        posterior = self.model.infer(batch, replace(noise, background=torch.zeros_like(noise.background)))
+        return self.model.without_surplus(batch, posterior, most_likely(posterior), self.model.annealed())
+
+    def _fault(self, batch: SceneBatch, posterior: Posterior) -> float:
+        return float(self.model.fault(batch, posterior, most_likely(posterior), self.model.annealed()))
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":
@@ -162,6 +161,12 @@ class Reader:
     def batch(self, images: Pictured) -> SceneBatch:
         pictures = read_pictures(images, self.size).to(self.device)
         return SceneBatch(pictures[None], torch.ones(1, len(pictures), dtype=torch.bool, device=self.device))
+
+
+def most_likely(posterior: Posterior) -> Latents:
+    """Means, and the objects that are present."""
+    present = binary_logit(posterior.kappa >= PRESENT)
+    return Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, present)
 
 
 @dataclass(frozen=True, eq=False)

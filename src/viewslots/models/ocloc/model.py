@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
-from viewslots.models.distributions import relaxed_bernoulli_logit, reparameterised_normal
+from viewslots.models.distributions import normal_kl, relaxed_bernoulli_logit, reparameterised_normal
 from viewslots.models.ocloc.build import build_generation, build_inference, start_at
+from viewslots.models.ocloc.care import LEFT_OUT, Care, worthwhile
 from viewslots.models.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.models.ocloc.config import OclocConfig
 from viewslots.models.ocloc.generation import Generation, Layers, binary_logit
@@ -18,7 +19,14 @@ from viewslots.models.ocloc.inference import Inference
 from viewslots.models.ocloc.input import check_batch, check_scenes, check_slots, check_views
 from viewslots.models.ocloc.networks import BaselineNetwork, initialise
 from viewslots.models.ocloc.noise import Noise, Source
-from viewslots.models.ocloc.objective import Gather, Nvil, divergences, likelihood_constant, negative_log_likelihood
+from viewslots.models.ocloc.objective import (
+    Gather,
+    Nvil,
+    divergences,
+    likelihood_constant,
+    negative_log_likelihood,
+    sum_over_views,
+)
 from viewslots.models.ocloc.schedule import Annealing, Schedule
 from viewslots.models.pretrained import Pretrained
 from viewslots.types import Decomposition, ElboTerms, Latents, Posterior, Rendering, SceneBatch
@@ -42,8 +50,8 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     """One code a view, apart from the objects: `decompose_new_views` and `view_codes` answer."""
     config_class = OclocConfig
     schedule_class: ClassVar[type[Schedule]] = Schedule
-    starts: ClassVar[int] = 1
-    """Random starts of the inference behind an answer. The paper takes one."""
+    care: Care = Care()
+    """How answers are found. A model may be told to take more care than its method does."""
     samples_shapes: ClassVar[bool] = True
     """Whether training draws z_shp."""
     inference_class: ClassVar[type[Inference]] = Inference
@@ -185,23 +193,31 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         slots: int | None = None,
         annealing: Annealing | None = None,
     ) -> Decomposition:
-        """One stochastic answer for every scene: sampled latents and presences, shape probabilities."""
+        """One stochastic answer for every scene: sampled latents and (unless `care` is thrifty) presences, shape
+        probabilities.
+        """
         self.check(batch)
         annealing = annealing or self.annealed()
         posterior, noise = self.settle(batch, generator, slots, annealing)
         latents = self.answer(posterior, noise, annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
 
+    def take_care(self, starts: int) -> None:
+        """Thrifty answers from now on, each the best of several starts."""
+        if starts < 1:
+            raise UserError(f"at least one start is needed, not {starts}")
+        self.care = Care(starts, thrifty=True)
+
     def settle(
         self, batch: SceneBatch, generator: torch.Generator, slots: int | None, annealing: Annealing
     ) -> tuple[Posterior, Noise]:
-        """Where inference ends for an answer, and the noise it started from: the best of `starts`, scene by scene.
-
-        Which slots find which objects, and whether two share one, depends on the start.
-        """
-        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(self.starts)]
+        """Where inference ends for an answer, and the noise it started from: the best start, scene by scene."""
+        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(self.care.starts)]
         ends = [self.infer(batch, noise) for noise in noises]
-        if self.starts == 1:
+        if self.care.thrifty:
+            given = [(end, self.answer(end, noise, annealing)) for end, noise in zip(ends, noises, strict=True)]
+            ends = [self.without_surplus(batch, end, latents, annealing) for end, latents in given]
+        if len(ends) == 1:
             return ends[0], noises[0]
         answers = [self.answer(end, noise, annealing) for end, noise in zip(ends, noises, strict=True)]
         faults = [self.fault(batch, *found, annealing) for found in zip(ends, answers, strict=True)]
@@ -211,13 +227,40 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     def fault(
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
     ) -> Float[Tensor, "B"]:
-        """How far an answer is from the pictures. It needs no truth, and chooses between answers."""
-        reconstruction = self.render(latents, annealing).reconstruction
-        return negative_log_likelihood(batch.image, reconstruction, batch.view_mask, self.config.sigma_x)
+        """Length of an answer as a description of the pictures, in nats: the codes of all that is present, and what
+        they leave unexplained. It needs no truth, and chooses between answers.
+        """
+        layers = self.generation(latents)
+        objects = (latents.z_prs * self.prices(batch, posterior, layers)).sum(1)
+        background = normal_kl(posterior.mu_bck, posterior.log_sigma_bck)
+        views = sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
+        return self.misfit(batch, layers, latents, annealing) + objects + background + views
+
+    def misfit(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Float[Tensor, "B"]:
+        """L_nll of layers as they are shown."""
+        shown = self.overlay(layers, latents, layers.logit_shp, layers.appearance, annealing)
+        return negative_log_likelihood(batch.image, shown.reconstruction, batch.view_mask, self.config.sigma_x)
+
+    def prices(self, batch: SceneBatch, posterior: Posterior, layers: Layers) -> Float[Tensor, "B K"]:
+        """Nats of each object's code: what its absence would save."""
+        return normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
+
+    def without_surplus(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
+    ) -> Posterior:
+        """The same, but that objects are absent which are not worth their price."""
+        layers, present = self.generation(latents), latents.logit_prs > 0
+
+        def misfit(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
+            return self.misfit(batch, layers, replace(latents, logit_prs=binary_logit(shown)), annealing)
+
+        surplus = present & ~worthwhile(present, self.prices(batch, posterior, layers), misfit)
+        return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, LEFT_OUT))
 
     def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
-        """The latents that an answer shows: in the paper, a sample."""
-        return self.sample(posterior, noise, annealing)
+        """The latents that an answer shows: a sample, but that a thrifty one has an object or has it not."""
+        latents = self.sample(posterior, noise, annealing)
+        return replace(latents, logit_prs=binary_logit(posterior.logit_kappa >= 0)) if self.care.thrifty else latents
 
     def decomposition(self, rendering: Rendering, latents: Latents, posterior: Posterior) -> Decomposition:
         return Decomposition(

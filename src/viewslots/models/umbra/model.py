@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from viewslots.models.ocloc.care import Care
 from viewslots.models.ocloc.config import OclocConfig
-from viewslots.models.ocloc.generation import Layers, binary_logit
+from viewslots.models.ocloc.generation import Layers
 from viewslots.models.ocloc.model import Ocloc, PriorScene, noisy_appearance
 from viewslots.models.ocloc.noise import Noise, Source
 from viewslots.models.ocloc.objective import divergences, likelihood_constant, negative_log_likelihood
@@ -27,7 +27,7 @@ class Umbra(Ocloc):
     config: UmbraConfig
     config_class = UmbraConfig
     schedule_class = UmbraSchedule
-    starts: ClassVar[int] = 4
+    care = Care(starts=4, thrifty=True)
     samples_shapes = False
     generation_class = ShadowedGeneration
 
@@ -56,37 +56,34 @@ class Umbra(Ocloc):
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing, noise: Noise
     ) -> ElboTerms:
         """As in OCLOC, but that objects and their pixels have a price."""
-        terms = self.explained(batch, posterior, latents, annealing, noise)
-        return replace(terms, **self.nvil(batch.image, batch.view_mask, posterior, terms.nll))
-
-    def explained(
-        self,
-        batch: SceneBatch,
-        posterior: Posterior,
-        latents: Latents,
-        annealing: Annealing,
-        noise: Noise | None = None,
-    ) -> ElboTerms:
-        """All terms but NVIL's, which teach the choice of the background and are no part of L."""
         assert isinstance(annealing, UmbraAnnealing)
         rendering, layers = self.drawn(latents, annealing, noise)
         nll = self.unlikeliness(batch, rendering, layers, annealing)
+        pixels = (latents.z_prs * self.pixel_prices(batch, layers)).sum(1)
+        price = pixels + self.config.object_cost * posterior.kappa.sum(1)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, self.config.sigma_x),
             nll=nll,
             **divergences(posterior, batch.view_mask, self.config.alpha),
-            policy=torch.zeros_like(nll),
-            baseline=torch.zeros_like(nll),
-            costs=annealing.weight_costs * self.price(batch, posterior, latents, layers),
+            **self.nvil(batch.image, batch.view_mask, posterior, nll),
+            costs=annealing.weight_costs * price,
         )
 
-    def price(
-        self, batch: SceneBatch, posterior: Posterior, latents: Latents, layers: ShadowedLayers
-    ) -> Float[Tensor, "B"]:
-        pixels = covered_pixels(layers.logit_shp, latents.logit_prs, batch.view_mask)
-        shadows = covered_pixels(layers.logit_shadow, latents.logit_prs, batch.view_mask)
-        config = self.config
-        return config.pixel_cost * pixels + config.shadow_cost * shadows + config.object_cost * posterior.kappa.sum(1)
+    def pixel_prices(self, batch: SceneBatch, layers: ShadowedLayers) -> Float[Tensor, "B K"]:
+        """Nats for all that an object and its shadow cover."""
+        pixels, shadows = (covered_pixels(logit, batch.view_mask) for logit in (layers.logit_shp, layers.logit_shadow))
+        return self.config.pixel_cost * pixels + self.config.shadow_cost * shadows
+
+    def prices(self, batch: SceneBatch, posterior: Posterior, layers: Layers) -> Float[Tensor, "B K"]:
+        """Besides its code: itself, and what it covers."""
+        assert isinstance(layers, ShadowedLayers)
+        return super().prices(batch, posterior, layers) + self.config.object_cost + self.pixel_prices(batch, layers)
+
+    def misfit(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Float[Tensor, "B"]:
+        assert isinstance(layers, ShadowedLayers)
+        assert isinstance(annealing, UmbraAnnealing)
+        shown = self.overlay(layers, latents, layers.logit_shp, layers.appearance, annealing)
+        return self.unlikeliness(batch, shown, layers, annealing)
 
     def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
         assert isinstance(annealing, UmbraAnnealing)
@@ -121,16 +118,6 @@ class Umbra(Ocloc):
         assert isinstance(layers, ShadowedLayers)
         background = shaded(layers.background, layers.logit_shadow, latents.logit_prs, self.config.darkest)
         return super().overlay(replace(layers, background=background), latents, logit_shp, appearance, annealing)
-
-    def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
-        """An object is there if that is at least as likely as not, instead of with that probability."""
-        return replace(self.sample(posterior, noise, annealing), logit_prs=binary_logit(posterior.logit_kappa >= 0))
-
-    def fault(
-        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
-    ) -> Float[Tensor, "B"]:
-        """The loss: a halo, or one object taken for two, may rebuild the pictures a little better."""
-        return self.explained(batch, posterior, latents, annealing).loss
 
     def observe(self, latents: Latents, source: Source) -> PriorScene:
         """Each pixel from one layer, as the mixture has it."""

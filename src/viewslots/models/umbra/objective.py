@@ -35,11 +35,9 @@ def mixture_nll(
 
 
 @full_precision
-def covered_pixels(
-    logit_shp: Float[Tensor, "B M K H W"], logit_prs: Float[Tensor, "B K"], view_mask: Bool[Tensor, "B M"]
-) -> Float[Tensor, "B"]:
-    """Expected pixels of all complete shapes in all views, hidden ones too."""
-    return sum_over_views(logit_shp.sigmoid() * logit_prs.sigmoid()[:, None, :, None, None], view_mask)
+def covered_pixels(logit: Float[Tensor, "B M K H W"], view_mask: Bool[Tensor, "B M"]) -> Float[Tensor, "B K"]:
+    """Expected pixels of each complete shape (or shadow) in all views, hidden ones too."""
+    return torch.where(view_mask[:, :, None], logit.sigmoid().sum((3, 4)), 0.0).sum(1)
 
 
 def draw_pixels(rendering: Rendering, source: Source) -> Float[Tensor, "B M 3 H W"]:
