@@ -64,7 +64,7 @@ for seed in 0 1 2; do
   (
     train "$small-$seed" "$steps" "$small" --seed $seed
     (score "$work/$small-$seed" "$small-$seed" viewpoints) &
-    if [ "$umbra" -gt 0 ]; then
+    if [ "$umbra" -gt 0 ] && [ "$small" = compact ]; then
       train "umbra-$seed" "$umbra" umbra --init "$work/$small-$seed" --seed $seed
       score "$work/umbra-$seed" "umbra-$seed" viewpoints
     fi

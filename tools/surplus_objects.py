@@ -1,9 +1,9 @@
 """Why a model counts wrong: how many answers say too many, and what the surplus objects are.
 
-python tools/surplus_objects.py compact DATA OUT.json
+python tools/surplus_objects.py compact DATA OUT.json [CAREFUL]
 
-Test1, first four views, five answers a scene. A found object is surplus if no true object has most of its visible
-pixels in it.
+Test1, first four views, five answers a scene; careful ones of so many starts where that is given. A found object is
+surplus if no true object has most of its visible pixels in it.
 """
 
 import sys
@@ -99,12 +99,14 @@ class Tally:
             "count_error": {str(error): times for error, times in sorted(self.errors.items())},
             "objects": dict(self.objects),
             "surplus": dict(self.surplus),
-            "surplus_pixels_median": float(np.median(self.pixels)),
+            "surplus_pixels_median": float(np.median(self.pixels)) if self.pixels else None,
         }
 
 
-def measure(source: str, data: Path, out: Path) -> None:
+def measure(source: str, data: Path, out: Path, careful: int | None) -> None:
     model, dataset, tally = load_run(source), SceneDataset(Store.open(data).split(SPLIT)), Tally()
+    if careful:
+        model.take_care(careful)
     for answer in range(ANSWERS):
         for first in range(0, len(dataset), BATCH):
             indices = range(first, min(first + BATCH, len(dataset)))
@@ -117,9 +119,9 @@ def measure(source: str, data: Path, out: Path) -> None:
                 present = torch.nonzero(found.presence[i] >= 0.5).flatten().tolist()
                 shapes, count = found.complete_shapes[i], int(truth.num_objects[i])
                 tally.add(layers[i], present, shapes, truth.segment[i], count)
-    command = {"command": f"python tools/surplus_objects.py {source} {data} {out}"}
+    command = {"command": " ".join(["python", *sys.argv])}
     write_json(out, tally.to_json() | {"provenance": provenance() | command})
 
 
 if __name__ == "__main__":
-    measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else None)

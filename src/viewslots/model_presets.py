@@ -117,7 +117,9 @@ UMBRA_SCHEDULE = UmbraSchedule(
 )
 """As cold as `compact` ends."""
 
-UMBRA_OPTIMISATION = Optimisation(decay_steps=6_667, warmup_steps=500, single_view_steps=0, pretrained_preset="compact")
+UMBRA_OPTIMISATION = Optimisation(
+    learning_rate=2e-4, decay_steps=6_667, warmup_steps=500, single_view_steps=0, pretrained_preset="compact"
+)
 
 TINY = OclocConfig(
     image_size=32,

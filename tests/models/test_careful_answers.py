@@ -154,11 +154,40 @@ def test_a_careful_answer_is_the_shortest_and_has_no_surplus(model: Ocloc) -> No
     assert not torch.equal(answer.presence_probability, found[0][1].kappa)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("thrifty", [True, False])
+def test_several_starts_with_thrift_and_without(model: Ocloc, thrifty: bool) -> None:
+    """Scene by scene the start of the shortest description; without thrift, presences are samples."""
+    batch, annealing, state = some_batch(), model.annealed(), generator(3)
+    model.care = Care(1, thrifty)
+    ends = [model.settle(batch, state, None, annealing) for _ in range(4)]
+    answers = [(end, model.answer(end, noise, annealing)) for end, noise in ends]
+    best = torch.stack([model.fault(batch, *given, annealing) for given in answers]).argmin(0).tolist()
+    model.care = Care(4, thrifty)
+    answer = model.decompose(batch, generator(3))
+    expected = torch.stack([answers[start][1].z_prs[b] for b, start in enumerate(best)])
+    assert torch.equal(answer.presence, expected)  # type: ignore[arg-type]
+    assert bool(((expected == 0) | (expected == 1)).all()) == thrifty
+
+
+def test_padded_views_have_no_say(model: Ocloc) -> None:
+    """Whatever stands in them: the same objects stay, and the description is as long."""
+    mask, annealing = torch.tensor([[True, True], [True, False]]), model.annealed()
+    quiet = SceneBatch(torch.where(mask[:, :, None, None, None], some_batch().image, 0.0), mask)
+    loud = SceneBatch(torch.where(mask[:, :, None, None, None], quiet.image, 9.0), mask)
+    noise = model.draw_noise(quiet, generator())
+    posterior = model.infer(quiet, noise)
+    latents = replace(model.sample(posterior, noise, annealing), logit_prs=torch.full((2, 3), torch.inf))
+    kept = [model.without_surplus(batch, posterior, latents, annealing).logit_kappa for batch in (quiet, loud)]
+    assert torch.equal(*kept)
+    torch.testing.assert_close(*(model.fault(batch, posterior, latents, annealing) for batch in (quiet, loud)))
+
+
 def test_new_views_show_the_objects_that_stayed(model: Ocloc) -> None:
     model.take_care(2)
     given, new = some_batch(), some_batch()
     answer, turned = model.decompose(given, generator(3)), model.decompose_new_views(given, new, generator(3))
     assert torch.equal(answer.presence, turned.presence)  # type: ignore[arg-type]
+    assert set(answer.presence.flatten().tolist()) == {0.0, 1.0}  # type: ignore[union-attr]
 
 
 def test_the_paper_takes_no_care(model: Ocloc) -> None:

@@ -11,7 +11,10 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 from viewslots.errors import UserError
 from viewslots.model_presets import MODEL_PRESETS
 from viewslots.models import load_model
+from viewslots.models.distributions import normal_kl
+from viewslots.models.ocloc.care import LEFT_OUT
 from viewslots.models.ocloc.config import DecoderConfig, OclocConfig, StartConfig
+from viewslots.models.ocloc.generation import binary_logit
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.objective import negative_log_likelihood, weighted_loss
 from viewslots.models.ocloc.per_view import PerViewOcloc
@@ -235,6 +238,50 @@ def test_whose_weights_it_takes(model: Umbra) -> None:
     first = trained_ocloc()
     assert model.weights_from(PerViewOcloc(first.config)) is None
     assert first.weights_from(model) is None
+
+
+# Careful answers.
+
+
+def test_the_length_of_a_description_by_hand(model: Umbra) -> None:
+    """Half the mixture, half of all prices; the divergences; of the second scene, one view is padding."""
+    batch = some_batch()
+    noise = model.draw_noise(batch, generator())
+    posterior, annealing = model.infer(batch, noise), UmbraAnnealing(weight_mixture=0.5, weight_costs=0.5)
+    present = torch.tensor([[True, False, True], [True, False, False]])
+    latents = replace(model.sample(posterior, noise, annealing), logit_prs=binary_logit(present))
+    found = model.fault(batch, posterior, latents, annealing)
+    layers, shown = model.generation(latents), model.render(latents, annealing)
+    for b, (objects, views) in enumerate((([0, 2], 2), ([0], 1))):
+        one = SceneBatch(batch.image[b : b + 1, :views], batch.view_mask[b : b + 1, :views])
+        parts = [value[b : b + 1, :views] for value in (shown.perceived, shown.background, shown.appearance)]
+        rebuilt = shown.reconstruction[b : b + 1, :views]
+        length = negative_log_likelihood(one.image, rebuilt, one.view_mask, SMALL.sigma_x) / 2
+        length = length + mixture_nll(one.image, *parts, one.view_mask, SMALL.sigma_x) / 2
+        for k in objects:
+            covered = layers.logit_shp[b, :views, k].sigmoid().sum()
+            shadow = layers.logit_shadow[b, :views, k].sigmoid().sum()
+            price = SMALL.object_cost + SMALL.pixel_cost * covered + SMALL.shadow_cost * shadow
+            length = length + price / 2 + normal_kl(posterior.mu_attr[b, k], posterior.log_sigma_attr[b, k])
+        for m in range(views):
+            length = length + normal_kl(posterior.mu_view[b, m], posterior.log_sigma_view[b, m])
+        length = length + normal_kl(posterior.mu_bck[b], posterior.log_sigma_bck[b])
+        torch.testing.assert_close(found[b : b + 1], length)
+
+
+def test_objects_go_that_cost_more_than_they_explain(model: Umbra) -> None:
+    """By the description with and without the only object, at two prices."""
+    batch, annealing = some_batch(), model.annealed()
+    noise = model.draw_noise(batch, generator())
+    posterior = model.infer(batch, noise)
+    shown = torch.tensor([[False, True, False]] * 2)
+    latents = replace(model.sample(posterior, noise, annealing), logit_prs=binary_logit(shown))
+    bare = replace(latents, logit_prs=torch.full_like(latents.logit_prs, -torch.inf))
+    gain = model.fault(batch, posterior, bare, annealing) - model.fault(batch, posterior, latents, annealing)
+    for price, stays in ((-1.0, True), (1.0, False)):
+        other = Umbra(replace(SMALL, object_cost=SMALL.object_cost + gain[0].item() + price), generator(1))
+        kept = other.without_surplus(batch, posterior, latents, annealing)
+        assert bool(kept.logit_kappa[0, 1] != LEFT_OUT) == stays
 
 
 # Use.

@@ -87,7 +87,7 @@ def _kernels(work: Callable[[], object], steps: int) -> list[dict[str, Any]]:
     rest = found[KERNELS:]
     rows = [*found[:KERNELS], ("all others", sum(time for _, time, _ in rest), sum(count for *_, count in rest))]
     return [
-        {"kernel": name[:120], "milliseconds": time / 1e3 / steps, "launches": count / steps}
+        {"kernel": name[:400], "milliseconds": time / 1e3 / steps, "launches": count / steps}
         for name, time, count in rows
         if time > 0
     ]

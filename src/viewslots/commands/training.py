@@ -198,7 +198,11 @@ def first_weights(settings: "RunSettings") -> "Ocloc | None":
     weights = pinned[0] if pinned else load_run(settings.init)
     require_fit(settings, weights)
     origin = f"step {pinned[1]} of {settings.init}, kept for this" if pinned else f"the best model of {settings.init}"
-    say(f"starting from {origin}")
+    theirs = vars(weights.config)
+    others = [
+        name for name, value in vars(settings.model).items() if name != "start" and theirs.get(name, value) != value
+    ]
+    say(f"starting from {origin}" + (f", which had another {', '.join(others)}" if others else ""))
     return weights
 
 

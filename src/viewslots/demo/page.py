@@ -89,7 +89,8 @@ def introduction(story: Story) -> str:
         "It knows scenes of this kind alone, shows them blurred, and like the paper's model often takes a shadow for a "
         f"part of its object. {html.escape(story.counting())}</p>\n"
         f"<p>Where it starts to look is random. Of {story.starts} starts, the one that describes its pictures best is "
-        "shown, which needs no truth; scores are those of single starts, as the paper has it.</p>"
+        "shown, and objects that explain nothing are left out, which needs no truth; scores are those of single starts "
+        "with all objects, as the paper has it.</p>"
     )
 
 

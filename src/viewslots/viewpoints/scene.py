@@ -1,6 +1,7 @@
 """Infer once, render many: a model that reads pictures, the scene it inferred, what one viewpoint shows of it."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,7 +138,8 @@ class Reader:
         return self.model.without_surplus(batch, posterior, most_likely(posterior), self.model.annealed())
 
     def _fault(self, batch: SceneBatch, posterior: Posterior) -> float:
-        return float(self.model.fault(batch, posterior, most_likely(posterior), self.model.annealed()))
+        fault = float(self.model.fault(batch, posterior, most_likely(posterior), self.model.annealed()))
+        return math.inf if math.isnan(fault) else fault
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":

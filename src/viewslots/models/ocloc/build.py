@@ -56,6 +56,6 @@ def start_at(inference: Inference, generation: Generation, config: OclocConfig) 
     for head, size in heads.items():
         head.last.bias[size : 2 * size] = start.log_sigma
     inference.g_obj.last.bias[-1] = start.presence_logit
-    inference.start_selection(start.selection_gain)
+    inference.g_sel.last.weight.mul_(start.selection_gain)
     inference.g_qry.linear.weight.mul_(start.query_gain)
     generation.start_channel(0, start.shape_logit)

@@ -35,12 +35,16 @@ def worthwhile(present: Bool[Tensor, "B K"], prices: Float[Tensor, "B K"], misfi
 
     Of each scene the least worthwhile goes first, and the others are asked again: of two copies, one stays.
     """
+    missed = misfit(present)
     slots = torch.arange(present.shape[1], device=present.device)
     while True:
-        without = torch.stack([misfit(present & (slots != slot)) for slot in slots], 1)
-        worth = torch.where(present, without - misfit(present)[:, None] - prices, torch.inf)
-        least, slot = worth.min(1)
-        surplus = F.one_hot(slot, len(slots)).bool() & (least < 0)[:, None]
+        without = torch.full_like(prices, torch.inf)
+        for slot in present.any(0).nonzero().flatten().tolist():
+            without[:, slot] = misfit(present & (slots != slot))
+        worth = torch.where(present, without - missed[:, None] - prices, torch.inf)
+        least, slot_of_least = worth.min(1)
+        surplus = F.one_hot(slot_of_least, len(slots)).bool() & (least < 0)[:, None]
         if not surplus.any():
             return present
         present = present & ~surplus
+        missed = torch.where(surplus, without, 0.0).sum(1) + torch.where(surplus.any(1), 0.0, missed)

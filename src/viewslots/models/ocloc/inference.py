@@ -77,10 +77,6 @@ class Inference(nn.Module):
         self.g_obj = MultiLayerPerceptron(slot_attr_dim, wide, 2 * attr_dim + 3)
         self.g_view = MultiLayerPerceptron(slot_view_dim, wide, 2 * view_dim)
 
-    def start_selection(self, gain: float) -> None:
-        """A factor on the last weights of g_sel: see StartConfig."""
-        self.g_sel.last.weight.mul_(gain)
-
     def forward(
         self,
         image: Float[Tensor, "B M 3 H W"],
@@ -159,15 +155,6 @@ class Inference(nn.Module):
         """Line 16 for view codes, which slots share: nothing to do."""
         return y_view
 
-    def choose_background(
-        self, y_attr: Float[Tensor, "B L Dat"], noise: Float[Tensor, "B L"], background_index: Int[Tensor, "B"] | None
-    ) -> tuple[Float[Tensor, "B L"], Int[Tensor, "B"]]:
-        """Line 15, and k* of line 16: the arg max of log pi plus Gumbel noise, a sample of Cat(pi)."""
-        log_pi = widen(self.g_sel(y_attr)).squeeze(-1).log_softmax(-1)
-        if background_index is None:
-            background_index = (log_pi.detach() + noise).argmax(-1)
-        return log_pi, background_index
-
     def posterior(
         self,
         y_view: Float[Tensor, "B M *slots Dvw"],
@@ -175,8 +162,10 @@ class Inference(nn.Module):
         noise: Float[Tensor, "B L"],
         background_index: Int[Tensor, "B"] | None,
     ) -> Posterior:
-        """Lines 15 to 20."""
-        log_pi, background_index = self.choose_background(y_attr, noise, background_index)
+        """Lines 15 to 20. k* of line 16 is the arg max of log pi plus Gumbel noise, a sample of Cat(pi)."""
+        log_pi = widen(self.g_sel(y_attr)).squeeze(-1).log_softmax(-1)
+        if background_index is None:
+            background_index = (log_pi.detach() + noise).argmax(-1)
         indices = background_first(background_index, y_attr.shape[1])
         y_attr, y_view = take_slots(y_attr, indices), self.arrange_views(y_view, indices)
         mu_view, log_sigma_view = widen(self.g_view(y_view)).chunk(2, -1)

@@ -60,16 +60,13 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     def __init__(self, config: OclocConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.config = config
-        self.build(config)
-        initialise(self, generator or torch.Generator().manual_seed(0))
-        self.start(config)
-
-    def build(self, config: OclocConfig) -> None:
-        """All networks, in the order in which their weights are drawn."""
+        # In the order in which their weights are drawn.
         self.inference = build_inference(config, self.inference_class)
         self.generation = build_generation(config, self.generation_class)
         baseline = BaselineNetwork(config.nvil.channels, config.nvil.hidden, config.image_size)
         self.nvil = Nvil(baseline, config.nvil)
+        initialise(self, generator or torch.Generator().manual_seed(0))
+        self.start(config)
 
     def start(self, config: OclocConfig) -> None:
         """Where weights start other than as drawn."""
@@ -231,7 +228,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         they leave unexplained. It needs no truth, and chooses between answers.
         """
         layers = self.generation(latents)
-        objects = (latents.z_prs * self.prices(batch, posterior, layers)).sum(1)
+        objects = (latents.z_prs * self.prices(batch, posterior, layers, annealing)).sum(1)
         background = normal_kl(posterior.mu_bck, posterior.log_sigma_bck)
         views = sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
         return self.misfit(batch, layers, latents, annealing) + objects + background + views
@@ -241,8 +238,13 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         shown = self.overlay(layers, latents, layers.logit_shp, layers.appearance, annealing)
         return negative_log_likelihood(batch.image, shown.reconstruction, batch.view_mask, self.config.sigma_x)
 
-    def prices(self, batch: SceneBatch, posterior: Posterior, layers: Layers) -> Float[Tensor, "B K"]:
-        """Nats of each object's code: what its absence would save."""
+    def prices(
+        self, batch: SceneBatch, posterior: Posterior, layers: Layers, annealing: Annealing
+    ) -> Float[Tensor, "B K"]:
+        """Nats of each object's code: what would be saved if it were absent, and its code that of the prior.
+
+        L_rho and L_prs, half a nat an object, are left out.
+        """
         return normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
 
     def without_surplus(
@@ -254,7 +256,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         def misfit(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
             return self.misfit(batch, layers, replace(latents, logit_prs=binary_logit(shown)), annealing)
 
-        surplus = present & ~worthwhile(present, self.prices(batch, posterior, layers), misfit)
+        surplus = present & ~worthwhile(present, self.prices(batch, posterior, layers, annealing), misfit)
         return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, LEFT_OUT))
 
     def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:

@@ -1,1 +1,1 @@
-"""Umbra: ours, beside the paper's model. Objects cast shadows, and the background has a slot of its own."""
+"""Umbra: ours, beside the paper's model. A trained OCLOC learns what shadows are, and sharper shapes."""

@@ -23,8 +23,8 @@ class UmbraConfig(OclocConfig):
     """Nats for every pixel of an object's complete shape: ground that the background explains as well is left to it."""
     shadow_cost: float = 0.15
     """Nats for every pixel of full shadow: else a shadow takes the edge of an object, which has a price."""
-    object_cost: float = 3.0
-    """Nats for every object present."""
+    object_cost: float = 20.0
+    """Nats for every object present: a second copy of one explains less."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

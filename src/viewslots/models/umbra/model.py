@@ -74,10 +74,14 @@ class Umbra(Ocloc):
         pixels, shadows = (covered_pixels(logit, batch.view_mask) for logit in (layers.logit_shp, layers.logit_shadow))
         return self.config.pixel_cost * pixels + self.config.shadow_cost * shadows
 
-    def prices(self, batch: SceneBatch, posterior: Posterior, layers: Layers) -> Float[Tensor, "B K"]:
+    def prices(
+        self, batch: SceneBatch, posterior: Posterior, layers: Layers, annealing: Annealing
+    ) -> Float[Tensor, "B K"]:
         """Besides its code: itself, and what it covers."""
         assert isinstance(layers, ShadowedLayers)
-        return super().prices(batch, posterior, layers) + self.config.object_cost + self.pixel_prices(batch, layers)
+        assert isinstance(annealing, UmbraAnnealing)
+        costs = self.config.object_cost + self.pixel_prices(batch, layers)
+        return super().prices(batch, posterior, layers, annealing) + annealing.weight_costs * costs
 
     def misfit(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Float[Tensor, "B"]:
         assert isinstance(layers, ShadowedLayers)
