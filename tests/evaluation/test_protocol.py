@@ -305,6 +305,8 @@ def test_careful_answers_are_scored_and_say_so(store: Store, saved: Path, tmp_pa
         plan = Plan("test1", views=3, new_views=new, slots=2, repeats=1, extras=False)
         assert written["repeats"] == [evaluate(careful, store, plan).one(0)]
         assert written["care"] == {"starts": 3, "thrifty": True}
+    with pytest.raises(UserError, match="--careful: at least one start"):
+        evaluate_command(str(saved), data=store.path, out=tmp_path / "x.json", careful=0, device="cpu")
     with pytest.raises(UserError, match="--careful: kmeans has no starts"):
         evaluate_command("kmeans", data=store.path, out=tmp_path / "x.json", careful=3, device="cpu")
 

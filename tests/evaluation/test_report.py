@@ -195,8 +195,9 @@ def test_overview_over_views(tmp_path: Path) -> None:
 
 def test_careful_answers_have_rows_of_their_own(tmp_path: Path) -> None:
     careful = made(care={"starts": 4, "thrifty": True}, scores={"OCA": estimate(0.75)})
-    _, html = written(tmp_path, made(care={"starts": 1, "thrifty": False}), careful)
+    text, html = written(tmp_path, made(care={"starts": 1, "thrifty": False}), careful)
     rows = [row for tables in Reader(html).sections.values() for table in tables for row in table]
+    assert "Rows marked careful do not follow the paper's protocol" in text
     ours = {row[0]: row for row in rows if row and row[0].startswith("ours: OCLOC, compact (first")}
     assert set(ours) == {"ours: OCLOC, compact (first)", "ours: OCLOC, compact (first, careful, 4 starts)"}
 
@@ -321,14 +322,16 @@ def test_every_table_of_the_paper_is_found() -> None:
 
 def test_results_are_found_below_run_folders(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    (run / "results").mkdir(parents=True)
-    for name in ("results.json", "results-test2.json", "results/a.json", "config.json"):
+    for folder in ("results", "other"):
+        (run / folder).mkdir(parents=True)
+    for name in ("results.json", "mine.json", "results/a.json", "other/results-test2.json", "other/b.json"):
         (run / name).write_text(json.dumps(made(run=name)))
-    (run / "results" / "other.json").write_text("{}")  # somebody else's
+    for name in ("config.json", "results/other.json"):
+        (run / name).write_text("{}")  # something else
     os.symlink(run / "results.json", run / "results" / "again.json")
     found = [result["run"] for _, result in find_results([run, run / "results.json"])]
-    assert sorted(found) == ["results-test2.json", "results.json", "results/a.json"]
-    assert [result["run"] for _, result in find_results([run / "config.json"])] == ["config.json"]
+    assert sorted(found) == ["mine.json", "other/results-test2.json", "results.json", "results/a.json"]
+    assert [result["run"] for _, result in find_results([run / "other" / "b.json"])] == ["other/b.json"]
 
 
 def test_bad_sources_are_refused(tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ def test_whose_weights_it_takes(model: Umbra) -> None:
     assert all(torch.equal(given[name], value) for name, value in other.state_dict().items())
     first = trained_ocloc()
     assert model.weights_from(PerViewOcloc(first.config)) is None
+    assert model.weights_from(Ocloc(replace(first.config, object_decoder=first.config.background_decoder))) is None
     assert first.weights_from(model) is None
 
 

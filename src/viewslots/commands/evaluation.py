@@ -100,7 +100,7 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
     """Our results beside the paper's tables, as report.md and report.html.
 
     Args:
-        sources: Results of evaluate and estimate-viewpoints, or run folders that hold some (results*.json, results/).
+        sources: Results of evaluate and estimate-viewpoints, or folders that hold some (run folders: results*.json, results/).
         out: Folder to write to.
     """
     from viewslots.data.disk import plain_errors
@@ -169,6 +169,8 @@ def _method(run: str, which: Which, device: str, careful: int | None) -> tuple[A
         return KMeansMethod(), {"run": FLOOR, "method": FLOOR, "preset": None, "training": None}
     model, config = load_run(run, which=which).to(device), run_preset(run)
     if careful is not None:
+        if careful < 1:
+            raise UserError(f"--careful: at least one start is needed, not {careful}")
         model.take_care(careful)
     about = {"run": Path(run).resolve().name if Path(run).exists() else run, "method": model.method, "which": which}
     return model, about | {

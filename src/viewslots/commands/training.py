@@ -63,7 +63,7 @@ def train(
         seed: Decides first weights, order of scenes, choice of views and noise.
         seeds: Several seeds with commas between them, all at once, into RUN/seed-S.
         resume: Go on with a run from its newest checkpoint; needs no other option but --run.
-        init: A run whose weights to start from (clevr-m3 and clevr-m4 need clevr-m1 and clevr-m2).
+        init: A run whose weights to start from (clevr-m3, clevr-m4 and umbra need clevr-m1, clevr-m2 and compact).
         batch: Scenes in a batch, of all processes together.
         learning_rate: Largest learning rate.
         views: Pictures of each scene in a step, after the phase with one.

@@ -29,7 +29,12 @@ def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
         if any(result["method"] == FLOOR for result in results)
         else "There is no floor in these tables; viewslots evaluate kmeans --data ... --out ... gives one."
     )
+    careful = (
+        "Rows marked careful do not follow the paper's protocol: each answer is the best of several starts, without "
+    )
+    careful += "objects that are not worth their description. All else is the same."
     return (
+        *([careful] if any((result.get("care") or {}).get("thrifty") for result in results) else []),
         "Every number of ours comes from one training run unless several are listed: other training seeds may differ "
         "by more than the intervals say.",
         floor,

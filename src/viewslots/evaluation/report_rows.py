@@ -39,7 +39,7 @@ def title(result: Result) -> str:
         name, details = "floor: k-means on colours and places", details if result.get("run") != FLOOR else []
     care = result.get("care") or {}
     if care.get("thrifty"):
-        details.append(f"careful, {care['starts']} starts")
+        details.append(f"careful, {care['starts']} start{'s' * (care['starts'] != 1)}")
     if result["split"].endswith("-large"):
         details.append(f"{result['split']}, {result['scenes']} scenes")
     return f"{name} ({', '.join(details)})" if details else name

@@ -112,7 +112,9 @@ def _candidates(source: Path) -> Iterator[Path]:
             yield source
             return
         below = sorted(source.rglob("*.json"))
-    yield from (path for path in below if path.name.startswith("results") or path.parent.name == "results")
+    for path in below:
+        if path.parent == source or path.parent.name == "results" or path.name.startswith("results"):
+            yield path
 
 
 def checked(value: dict[str, Any], path: Path) -> dict[str, Any]:

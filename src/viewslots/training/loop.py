@@ -141,7 +141,7 @@ class Training:
         values = (self.sums / max(self.facts["count"], 1)).tolist()
         named = dict(zip((*TERMS, "weighted"), values, strict=True))
         self.require_finite([name for name, value in named.items() if not math.isfinite(value)])
-        return {"loss": sum(named[name] for name in ("constant", "nll", "view", "attr", "rho", "prs"))} | named
+        return {"loss": sum(named[name] for name in ("constant", "nll", "view", "attr", "rho", "prs", "costs"))} | named
 
     def require_finite(self, bad: list[str]) -> None:
         if not bad:
