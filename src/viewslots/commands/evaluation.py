@@ -100,7 +100,7 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
     """Our results beside the paper's tables, as report.md and report.html.
 
     Args:
-        sources: Results of evaluate and estimate-viewpoints, or folders that hold some (in them, in results/, results*.json).
+        sources: Results of evaluate and estimate-viewpoints, or folders with some (there, in results/, results*.json).
         out: Folder to write to.
     """
     from viewslots.data.disk import plain_errors
