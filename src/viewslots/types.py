@@ -1,9 +1,11 @@
 """The vocabulary: the typed values that the stages exchange, with their shapes."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor
 
@@ -164,7 +166,11 @@ class ElboTerms:
     @property
     def loss(self) -> Float[Tensor, "B"]:
         """L, the negative evidence lower bound, and the costs beyond it."""
-        return self.constant + self.nll + self.view + self.attr + self.rho + self.prs + self.costs
+        return functools.reduce(torch.add, (getattr(self, name) for name in LOSS_TERMS))
+
+
+LOSS_TERMS = ("constant", "nll", "view", "attr", "rho", "prs", "costs")
+"""Of ElboTerms: those whose sum is the loss."""
 
 
 @dataclass(frozen=True)

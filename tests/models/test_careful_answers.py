@@ -4,39 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small_model import SMALL_OCLOC, generator
 from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.models.distributions import normal_kl
 from viewslots.models.ocloc.care import LEFT_OUT, Care, worthwhile
-from viewslots.models.ocloc.config import DecoderConfig, OclocConfig, StartConfig
 from viewslots.models.ocloc.generation import binary_logit
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.types import Latents, SceneBatch
 
 torch.set_num_threads(1)
-
-SMALL = OclocConfig(
-    image_size=16,
-    slots=3,
-    hidden=16,
-    feature_channels=8,
-    feature_kernel=3,
-    slot_attr_dim=12,
-    key_dim=10,
-    value_dim=20,
-    attr_dim=5,
-    object_decoder=DecoderConfig(
-        kind="compact", hidden=(16,), grid=8, grid_channels=6, stages=((1, 3, 6),), final_scale=2
-    ),
-    background_decoder=DecoderConfig(kind="compact", hidden=(8,), grid=8, grid_channels=4, stages=(), final_scale=2),
-    start=StartConfig(presence_logit=2.0, query_gain=4.0),
-)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def some_batch() -> SceneBatch:
@@ -45,7 +24,7 @@ def some_batch() -> SceneBatch:
 
 @pytest.fixture
 def model() -> Ocloc:
-    return Ocloc(SMALL, generator(1)).eval()
+    return Ocloc(SMALL_OCLOC, generator(1)).eval()
 
 
 # What is left out.
@@ -126,7 +105,7 @@ def test_the_length_of_a_description_by_hand(model: Ocloc) -> None:
     found = model.fault(batch, posterior, latents, annealing)
     rebuilt = model.render(latents, annealing).reconstruction
     for b, objects in enumerate(([0, 2], [])):
-        length = ((rebuilt[b] - batch.image[b]) ** 2).sum() / (2 * SMALL.sigma_x**2)
+        length = ((rebuilt[b] - batch.image[b]) ** 2).sum() / (2 * SMALL_OCLOC.sigma_x**2)
         length = length + normal_kl(posterior.mu_bck[b], posterior.log_sigma_bck[b])
         length = length + sum(normal_kl(posterior.mu_view[b, m], posterior.log_sigma_view[b, m]) for m in range(2))
         length = length + sum(normal_kl(posterior.mu_attr[b, k], posterior.log_sigma_attr[b, k]) for k in objects)
@@ -192,7 +171,7 @@ def test_new_views_show_the_objects_that_stayed(model: Ocloc) -> None:
 
 def test_the_paper_takes_no_care(model: Ocloc) -> None:
     """One start and sampled presences, whatever other models have been told."""
-    other = Ocloc(SMALL)
+    other = Ocloc(SMALL_OCLOC)
     other.take_care(3)
     assert other.care == Care(3, thrifty=True)
     assert model.care == Care() == Care(1, thrifty=False)
@@ -207,4 +186,4 @@ def test_care_that_cannot_be_taken(model: Ocloc) -> None:
     with pytest.raises(UserError, match="at least one start is needed, not 0"):
         model.take_care(0)
     with pytest.raises(UserError, match="every view alone"):
-        PerViewOcloc(SMALL).take_care(2)
+        PerViewOcloc(SMALL_OCLOC).take_care(2)

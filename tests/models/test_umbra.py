@@ -1,11 +1,12 @@
 """Umbra: every new term against an oracle, and what it shares with OCLOC left as it is."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from small_model import SMALL_OCLOC, generator
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from viewslots.errors import UserError
@@ -13,7 +14,7 @@ from viewslots.model_presets import MODEL_PRESETS
 from viewslots.models import load_model
 from viewslots.models.distributions import normal_kl
 from viewslots.models.ocloc.care import LEFT_OUT
-from viewslots.models.ocloc.config import DecoderConfig, OclocConfig, StartConfig
+from viewslots.models.ocloc.config import StartConfig
 from viewslots.models.ocloc.generation import binary_logit
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.objective import negative_log_likelihood, weighted_loss
@@ -27,26 +28,8 @@ from viewslots.types import SceneBatch
 
 torch.set_num_threads(1)
 
-SMALL = UmbraConfig(
-    image_size=16,
-    slots=3,
-    hidden=16,
-    feature_channels=8,
-    feature_kernel=3,
-    slot_attr_dim=12,
-    key_dim=10,
-    value_dim=20,
-    attr_dim=5,
-    object_decoder=DecoderConfig(
-        kind="compact", hidden=(16,), grid=8, grid_channels=6, stages=((1, 3, 6),), final_scale=2
-    ),
-    background_decoder=DecoderConfig(kind="compact", hidden=(8,), grid=8, grid_channels=4, stages=(), final_scale=2),
-    start=StartConfig(shape_logit=-2.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0),
-)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+START = StartConfig(shape_logit=-2.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0)
+SMALL = UmbraConfig(**vars(SMALL_OCLOC) | {"start": START})
 
 
 def some_batch(views: int = 2) -> SceneBatch:
@@ -209,8 +192,7 @@ def test_the_compactness_noise_is_on_appearances_in_training_alone(model: Umbra)
 
 
 def trained_ocloc() -> Ocloc:
-    config = OclocConfig(**{field.name: getattr(SMALL, field.name) for field in fields(OclocConfig)})
-    return Ocloc(config, generator(9))
+    return Ocloc(replace(SMALL_OCLOC, start=START), generator(9))
 
 
 def test_it_starts_as_the_ocloc_it_is_given(model: Umbra) -> None:

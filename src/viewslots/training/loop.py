@@ -21,6 +21,7 @@ from viewslots.training.signals import Interrupted, StopSignals
 from viewslots.training.state import gather_state, restore_state
 from viewslots.training.step import TERMS
 from viewslots.training.validation import ValidationResult
+from viewslots.types import LOSS_TERMS
 
 AUTOSAVE_SECONDS = 600
 """Slow machines save at least this often, whatever the interval in steps."""
@@ -141,7 +142,7 @@ class Training:
         values = (self.sums / max(self.facts["count"], 1)).tolist()
         named = dict(zip((*TERMS, "weighted"), values, strict=True))
         self.require_finite([name for name, value in named.items() if not math.isfinite(value)])
-        return {"loss": sum(named[name] for name in ("constant", "nll", "view", "attr", "rho", "prs", "costs"))} | named
+        return {"loss": sum(named[name] for name in LOSS_TERMS)} | named
 
     def require_finite(self, bad: list[str]) -> None:
         if not bad:
