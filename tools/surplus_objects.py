@@ -19,6 +19,7 @@ from viewslots.data.dataset import SceneDataset
 from viewslots.data.disk import write_json
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews
+from viewslots.models.ocloc.care import Care
 from viewslots.provenance import provenance
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND
@@ -106,7 +107,7 @@ class Tally:
 def measure(source: str, data: Path, out: Path, careful: int | None) -> None:
     model, dataset, tally = load_run(source), SceneDataset(Store.open(data).split(SPLIT)), Tally()
     if careful:
-        model.take_care(careful)
+        model.take_care(Care(careful))
     for answer in range(ANSWERS):
         for first in range(0, len(dataset), BATCH):
             indices = range(first, min(first + BATCH, len(dataset)))

@@ -1,7 +1,7 @@
 """The protocol: what a method sees, with which random numbers, and that results are what the steps by hand give."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from disc_world import COUNTS, VIEWS, disc_store
 
+from viewslots.cli import main
 from viewslots.commands.evaluation import estimate_viewpoints
 from viewslots.commands.evaluation import evaluate as evaluate_command
 from viewslots.data.dataset import SceneDataset
@@ -21,8 +22,11 @@ from viewslots.evaluation.protocol import BATCH, Plan, evaluate, keyed_generator
 from viewslots.evaluation.results import result, summary
 from viewslots.evaluation.score import METRICS, SceneScores, score_scenes
 from viewslots.model_presets import model_preset
+from viewslots.models.ocloc.care import Care
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.models.umbra.config import UmbraConfig
+from viewslots.models.umbra.model import Umbra
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch
 
 PLAN = Plan("test1", views=2, slots=2, repeats=2, batch=3)
@@ -277,7 +281,7 @@ def test_evaluate_command(store: Store, saved: Path, model: Ocloc, tmp_path: Pat
     assert written["slots"] == model.config.slots
     assert (written["method"], written["run"], written["device"]) == ("ocloc", "model", "cpu")
     assert written["provenance"]["torch"] == torch.__version__
-    assert written["care"] == {"starts": 1, "thrifty": False}
+    assert written["care"] is None  # the paper's answers
     printed = json.loads(capsys.readouterr().out)
     assert printed["results"] == str(out)
     assert printed["pooled"]["ARI-A"] == round(written["pooled"]["ARI-A"]["mean"], 4)
@@ -293,8 +297,8 @@ def test_estimate_viewpoints_command(store: Store, saved: Path, model: Ocloc, tm
 
 
 def test_careful_answers_are_scored_and_say_so(store: Store, saved: Path, tmp_path: Path) -> None:
-    careful = Ocloc.from_pretrained(saved).eval()
-    careful.take_care(3)
+    careful, plans = Ocloc.from_pretrained(saved).eval(), []
+    careful.take_care(Care(3))
     for command, views, new in (
         (evaluate_command, {"views": 3}, None),
         (estimate_viewpoints, {"given": 3, "new": 2}, 2),
@@ -302,13 +306,91 @@ def test_careful_answers_are_scored_and_say_so(store: Store, saved: Path, tmp_pa
         out = tmp_path / "careful.json"
         command(str(saved), data=store.path, out=out, repeats=1, device="cpu", careful=3, extras=False, **views)  # type: ignore[operator]
         written = json.loads(out.read_text())
-        plan = Plan("test1", views=3, new_views=new, slots=2, repeats=1, extras=False)
+        plans.append(Plan("test1", views=3, new_views=new, slots=2, repeats=1, extras=False))
+        assert written["repeats"] == [evaluate(careful, store, plans[-1]).one(0)]
+        assert written["care"] == {"starts": 3, "looks": 0, "refinement": 0}
+    plain = evaluate(Ocloc.from_pretrained(saved).eval(), store, plans[0])
+    assert evaluate(careful, store, plans[0]).one(0) != plain.one(0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "care"),
+    [({"refine": 2}, Care(refinement=2)), ({"careful": 2, "looks": 1, "refine": 1}, Care(2, looks=1, refinement=1))],
+)
+def test_care_as_it_is_asked_for(store: Store, saved: Path, tmp_path: Path, asked: dict[str, int], care: Care) -> None:
+    """Any of the three makes answers careful; those that are not named are as little as can be."""
+    careful = Ocloc.from_pretrained(saved).eval()
+    careful.take_care(care)
+    for command, views, new in (
+        (evaluate_command, {"views": 2}, None),
+        (estimate_viewpoints, {"given": 2, "new": 2}, 2),
+    ):
+        out = tmp_path / "careful.json"
+        command(str(saved), data=store.path, out=out, repeats=1, device="cpu", extras=False, **asked, **views)  # type: ignore[operator]
+        written = json.loads(out.read_text())
+        plan = Plan("test1", views=2, new_views=new, slots=2, repeats=1, extras=False)
         assert written["repeats"] == [evaluate(careful, store, plan).one(0)]
-        assert written["care"] == {"starts": 3, "thrifty": True}
-    with pytest.raises(UserError, match="--careful: at least one start"):
-        evaluate_command(str(saved), data=store.path, out=tmp_path / "x.json", careful=0, device="cpu")
-    with pytest.raises(UserError, match="--careful: kmeans has no starts"):
-        evaluate_command("kmeans", data=store.path, out=tmp_path / "x.json", careful=3, device="cpu")
+        assert written["care"] == asdict(care)
+
+
+def test_a_method_of_its_own_care_takes_more_or_less(store: Store, tmp_path: Path) -> None:
+    """What is not named stays as the method has it."""
+    folder = tmp_path / "umbra"
+    Umbra(UmbraConfig(**vars(model_preset("tiny").model))).save_pretrained(folder)
+    out = tmp_path / "umbra.json"
+    given = {"data": store.path, "out": out, "views": 1, "repeats": 1, "device": "cpu", "extras": False}
+    for asked, care in (
+        ({"looks": 0, "refine": 0}, replace(Umbra.care, looks=0, refinement=0)),
+        ({"careful": 1, "refine": 1}, replace(Umbra.care, starts=1, refinement=1)),
+        ({"careful": 1, "looks": 3}, replace(Umbra.care, starts=1, looks=3)),
+    ):
+        evaluate_command(str(folder), **given, **asked)  # type: ignore[arg-type]
+        assert json.loads(out.read_text())["care"] == asdict(care)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "estimate-viewpoints"])
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--careful", "0"], "at least one start is needed, not 0"),
+        (["--looks", "-1"], "looks must be 0 or more, not -1"),
+        (["--refine", "-1"], "refinement must be 0 or more, not -1"),
+    ],
+)
+def test_care_that_cannot_be_is_refused_in_one_line(
+    store: Store,
+    saved: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    options: list[str],
+    complaint: str,
+) -> None:
+    out = tmp_path / "x.json"
+    given = [command, str(saved), "--data", str(store.path), "--out", str(out), "--device", "cpu", *options]
+    monkeypatch.setattr("sys.argv", ["viewslots", *given])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code not in (0, None)
+    printed = capsys.readouterr()
+    assert [line for line in printed.err.splitlines() if line.strip()] == [f"viewslots: {complaint}"]
+    assert printed.out == ""
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("asked", [{"careful": 3}, {"looks": 0}, {"refine": 5}])
+def test_kmeans_has_nothing_to_take_care_of(store: Store, tmp_path: Path, asked: dict[str, int]) -> None:
+    for command in (evaluate_command, estimate_viewpoints):
+        with pytest.raises(UserError, match="--careful, --looks, --refine: kmeans has nothing to take care of"):
+            command("kmeans", data=store.path, out=tmp_path / "x.json", device="cpu", **asked)  # type: ignore[operator]
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_the_per_view_baseline_takes_no_care(store: Store, tmp_path: Path) -> None:
+    PerViewOcloc(model_preset("tiny").model).save_pretrained(tmp_path / "baseline")
+    with pytest.raises(UserError, match="every view alone, from one start"):
+        evaluate_command(str(tmp_path / "baseline"), data=store.path, out=tmp_path / "x.json", refine=3, device="cpu")
 
 
 def test_the_floor_takes_the_paper_s_slots(store: Store, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from viewslots.errors import UserError
 from viewslots.evaluation.pages import Cell, Heading, Row, Table, Text, markdown, page
 from viewslots.evaluation.paper_tables import Published, find_table, verdict
 from viewslots.evaluation.report import report_blocks, write_report
+from viewslots.evaluation.report_rows import title
 from viewslots.evaluation.results import find_results
 from viewslots.evaluation.score import METRICS
 
@@ -200,6 +201,37 @@ def test_careful_answers_have_rows_of_their_own(tmp_path: Path) -> None:
     assert "Rows marked careful do not follow the paper's protocol" in text
     ours = {row[0]: row for row in rows if row and row[0].startswith("ours: OCLOC, compact (first")}
     assert set(ours) == {"ours: OCLOC, compact (first)", "ours: OCLOC, compact (first, careful, 4 starts)"}
+
+
+PAPERS = [None, {"starts": 1, "thrifty": False}, {"starts": 3, "thrifty": False}]
+"""Answers as in the paper, as results of today and of before say it."""
+CAREFUL = [
+    ({"starts": 4, "thrifty": True}, "careful, 4 starts"),
+    ({"starts": 1, "thrifty": True}, "careful, 1 start"),
+    ({"starts": 1, "looks": 0, "refinement": 0}, "careful, 1 start"),
+    ({"starts": 4, "looks": 2, "refinement": 30}, "careful, 4 starts, 2 further looks, 30 gradient steps"),
+    ({"starts": 2, "looks": 1, "refinement": 0}, "careful, 2 starts, 1 further look"),
+    ({"starts": 1, "looks": 0, "refinement": 1}, "careful, 1 start, 1 gradient step"),
+]
+
+
+def test_how_much_care_was_taken_in_words() -> None:
+    for care in PAPERS:
+        assert title(made(care=care)) == "ours: OCLOC, compact (first)"
+    assert title(made()) == "ours: OCLOC, compact (first)"
+    for care, words in CAREFUL:
+        assert title(made(care=care)) == f"ours: OCLOC, compact (first, {words})"
+
+
+@pytest.mark.parametrize("care", [care for care, _ in CAREFUL])
+def test_careful_rows_are_explained(tmp_path: Path, care: dict[str, Any]) -> None:
+    text, _ = written(tmp_path, made(care=care), made(run="other"))
+    assert "Rows marked careful do not follow the paper's protocol" in text
+
+
+def test_where_no_care_was_taken_none_is_explained(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, *[made(run=f"run {n}", care=care) for n, care in enumerate(PAPERS)])
+    assert "careful" not in text
 
 
 def test_results_of_one_run_stay_apart(tmp_path: Path) -> None:

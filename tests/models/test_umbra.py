@@ -7,24 +7,27 @@ from pathlib import Path
 import pytest
 import torch
 from small_model import SMALL_OCLOC, generator
+from torch import Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from viewslots.errors import UserError
 from viewslots.model_presets import MODEL_PRESETS
 from viewslots.models import load_model
 from viewslots.models.distributions import normal_kl
-from viewslots.models.ocloc.care import LEFT_OUT
+from viewslots.models.ocloc.care import LEFT_OUT, Care, most_likely, still, without_surplus
+from viewslots.models.ocloc.compositing import perceived_shapes
 from viewslots.models.ocloc.config import StartConfig
-from viewslots.models.ocloc.generation import binary_logit
+from viewslots.models.ocloc.generation import Layers, binary_logit
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.objective import negative_log_likelihood, weighted_loss
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.models.ocloc.schedule import Schedule
+from viewslots.models.umbra.compositing import expected_shapes
 from viewslots.models.umbra.config import FADED, UmbraAnnealing, UmbraConfig, UmbraSchedule
-from viewslots.models.umbra.generation import shaded
+from viewslots.models.umbra.generation import ShadowedLayers, shaded
 from viewslots.models.umbra.model import Umbra
-from viewslots.models.umbra.objective import covered_pixels, mixture_nll
-from viewslots.types import SceneBatch
+from viewslots.models.umbra.objective import mixture_nll
+from viewslots.types import Latents, Rendering, SceneBatch
 
 torch.set_num_threads(1)
 
@@ -130,18 +133,84 @@ def test_a_layer_that_is_not_seen_explains_nothing() -> None:
     assert perceived.grad.isfinite().all()  # type: ignore[union-attr]
 
 
-def test_covered_pixels_by_hand() -> None:
-    """Two objects; the second view of the second scene is padding."""
-    shape = torch.full((2, 2, 2, 1, 3), -torch.inf)
+def layers_of(shape: Tensor, shadow: Tensor, order: Tensor) -> ShadowedLayers:
+    """Grey objects on white ground."""
+    B, M, K, H, W = shape.shape
+    white, grey = torch.ones(B, M, 3, H, W), torch.full((B, M, K, 3, H, W), 0.5)
+    plain = Layers(white, grey, shape, order, torch.zeros(B, M, K, 2))
+    return ShadowedLayers(**vars(plain), logit_shadow=shadow)
+
+
+def latents_with(presence: Tensor) -> Latents:
+    return Latents(torch.zeros(0), torch.zeros(0), torch.zeros(0), presence.logit())
+
+
+def shown_by(model: Umbra, layers: ShadowedLayers, latents: Latents) -> Rendering:
+    return model.overlay(layers, latents, layers.logit_shp, layers.appearance, model.annealed())
+
+
+def test_covering_by_hand() -> None:
+    """Nats for pixels and shadows; two scenes, of the second of which the second view is padding.
+
+    The first object, half present in the first scene, covers two of three pixels; the second half of the last one.
+    Shadows: of the first object a quarter of every pixel; of the second, at even odds, all of the first pixel.
+    """
+    model = Umbra(replace(SMALL, pixel_cost=2.0, shadow_cost=10.0), generator(1))
+    shape, shadow = (torch.full((2, 2, 2, 1, 3), -torch.inf) for _ in range(2))
     shape[:, :, 0, 0, :2] = torch.inf
-    shape[:, :, 1] = torch.inf
-    shape[0, 1, 0, 0, 2] = 0.0
-    mask = torch.tensor([[True, True], [True, False]])
-    assert covered_pixels(shape, mask).tolist() == [[2 + 2.5, 6], [2, 3]]
+    shape[:, :, 1, 0, 2] = 0.0
+    shadow[:, :, 0] = torch.tensor(0.25).logit()
+    shadow[:, :, 1, 0, 0] = 0.0
+    layers = layers_of(shape, shadow, torch.zeros(2, 2, 2))
+    latents = latents_with(torch.tensor([[0.5, 1.0], [1.0, 0.0]]))
+    batch = SceneBatch(torch.zeros(2, 2, 3, 1, 3), torch.tensor([[True, True], [True, False]]))
+    found = model.covering(batch, shown_by(model, layers, latents), layers, latents)
+    first = 2 * (2 * (0.5 + 0.5 + 0.5) + 10 * (0.5 * 0.75 + 0.5))
+    second = 2 * (1 + 1) + 10 * 0.75
+    torch.testing.assert_close(found, torch.tensor([first, second]))
+
+
+def test_what_is_hidden_costs_nothing() -> None:
+    """An object behind an opaque one, whatever part of it; before it, what the two cover together."""
+    model = Umbra(SMALL, generator(1))
+    shape = torch.tensor([[50.0, 50.0, -50.0, -50.0], [50.0, -50.0, -50.0, -50.0], [0.0, 50.0, 50.0, -50.0]])
+    shape, order = shape.view(1, 1, 3, 1, 4), torch.tensor([[[9.0, -9.0, 0.0]]])
+    layers = layers_of(shape, torch.full_like(shape, -torch.inf), order)
+    batch = SceneBatch(torch.zeros(1, 1, 3, 1, 4), torch.ones(1, 1, dtype=torch.bool))
+
+    def price(*present: float, nearest: int = 0) -> float:
+        placed = replace(layers, order=order.roll(nearest, 2))
+        latents = latents_with(torch.tensor([present]))
+        return float(model.covering(batch, shown_by(model, placed, latents), placed, latents))
+
+    pixel = SMALL.pixel_cost
+    assert price(0, 0, 0) == 0
+    assert price(1, 0, 0) == pytest.approx(2 * pixel)
+    assert price(0, 1, 0) == pytest.approx(pixel)
+    assert price(1, 1, 0) == pytest.approx(2 * pixel)  # wholly behind the first
+    assert price(1, 1, 0, nearest=1) == pytest.approx(2 * pixel)  # or before it
+    assert price(0, 0, 1) == pytest.approx(2.5 * pixel)
+    assert price(1, 0, 1) == pytest.approx(3 * pixel)  # half a pixel and a whole one of it are hidden
+
+
+def test_occlusion_is_that_of_probable_shapes(model: Umbra) -> None:
+    """In pictures and in training; the paper's model keeps its own."""
+    batch = some_batch()
+    noise = model.draw_noise(batch, generator())
+    annealing = UmbraAnnealing(softness=0.7, temperature_prs=0.9)
+    latents = model.sample(model.infer(batch, noise), noise, annealing)
+    layers = model.generation(latents)
+    expected = expected_shapes(layers.logit_shp, latents.logit_prs, layers.order, 0.7)
+    assert torch.equal(model.render(latents, annealing).perceived, expected)
+    assert torch.equal(model.render(latents, annealing, noise).perceived, expected)
+    papers = perceived_shapes(layers.logit_shp, latents.logit_prs, layers.order, 0.7)
+    assert not torch.allclose(expected, papers, atol=1e-3)
+    first = trained_ocloc()
+    assert first.occlusion is perceived_shapes
 
 
 def test_the_terms_of_the_loss(model: Umbra) -> None:
-    """Against a bound put together here: both likelihoods from one rendering, costs from probabilities."""
+    """Against a bound put together here: both likelihoods from one rendering, costs of what it shows."""
     model.eval()  # NVIL's statistics stay as they are
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
@@ -156,7 +225,8 @@ def test_the_terms_of_the_loss(model: Umbra) -> None:
     torch.testing.assert_close(terms.nll, 0.75 * plain + 0.25 * mixed)
     torch.testing.assert_close(model.likelihood(batch, latents, annealing, noise), terms.nll)
     cover = rendering.logit_shp.sigmoid() * latents.z_prs[:, None, :, None, None]
-    pixels = torch.where(batch.view_mask, cover.sum((2, 3, 4)), 0.0).sum(1)
+    covered = 1 - (1 - cover).prod(2)
+    pixels = torch.where(batch.view_mask, covered.sum((2, 3)), 0.0).sum(1)
     shadow = model.generation(latents).logit_shadow.sigmoid() * latents.z_prs[:, None, :, None, None]
     shadows = torch.where(batch.view_mask, shadow.sum((2, 3, 4)), 0.0).sum(1)
     price = SMALL.pixel_cost * pixels + SMALL.shadow_cost * shadows + SMALL.object_cost * posterior.kappa.sum(1)
@@ -241,29 +311,41 @@ def test_the_length_of_a_description_by_hand(model: Umbra) -> None:
         rebuilt = shown.reconstruction[b : b + 1, :views]
         length = negative_log_likelihood(one.image, rebuilt, one.view_mask, SMALL.sigma_x) / 2
         length = length + mixture_nll(one.image, *parts, one.view_mask, SMALL.sigma_x) / 2
+        bare = torch.ones(views, 16, 16)
         for k in objects:
-            covered = layers.logit_shp[b, :views, k].sigmoid().sum()
-            shadow = layers.logit_shadow[b, :views, k].sigmoid().sum()
-            price = SMALL.object_cost + SMALL.pixel_cost * covered + SMALL.shadow_cost * shadow
+            bare = bare * (1 - layers.logit_shp[b, :views, k].sigmoid())
+            price = SMALL.object_cost + SMALL.shadow_cost * layers.logit_shadow[b, :views, k].sigmoid().sum()
             length = length + price / 2 + normal_kl(posterior.mu_attr[b, k], posterior.log_sigma_attr[b, k])
+        length = length + SMALL.pixel_cost * (1 - bare).sum() / 2
         for m in range(views):
             length = length + normal_kl(posterior.mu_view[b, m], posterior.log_sigma_view[b, m])
         length = length + normal_kl(posterior.mu_bck[b], posterior.log_sigma_bck[b])
         torch.testing.assert_close(found[b : b + 1], length)
 
 
+def test_the_misfit_is_what_is_missed_and_what_is_covered(model: Umbra) -> None:
+    batch, annealing = some_batch(), UmbraAnnealing(weight_mixture=0.25, weight_costs=0.5, softness=0.7)
+    posterior = model.infer(batch, model.draw_noise(batch, generator()))
+    latents = replace(most_likely(posterior), logit_prs=torch.tensor([[torch.inf, 0.3, -torch.inf], [-0.5, 0.0, 2.0]]))
+    layers, shown = model.generation(latents), model.render(latents, annealing)
+    missed = model.unlikeliness(batch, shown, layers, annealing)
+    covered = model.covering(batch, shown, layers, latents)
+    torch.testing.assert_close(model.misfit(batch, layers, latents, annealing), missed + 0.5 * covered)
+    kl = normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
+    torch.testing.assert_close(model.prices(batch, posterior, layers, annealing), kl + 0.5 * SMALL.object_cost)
+
+
 def test_objects_go_that_cost_more_than_they_explain(model: Umbra) -> None:
     """By the description with and without the only object, at two prices."""
     batch, annealing = some_batch(), model.annealed()
-    noise = model.draw_noise(batch, generator())
-    posterior = model.infer(batch, noise)
-    shown = torch.tensor([[False, True, False]] * 2)
-    latents = replace(model.sample(posterior, noise, annealing), logit_prs=binary_logit(shown))
+    posterior = model.infer(batch, model.draw_noise(batch, generator()))
+    posterior = replace(posterior, logit_kappa=torch.tensor([[-1.0, 1.0, -1.0]] * 2))
+    latents = most_likely(posterior)
     bare = replace(latents, logit_prs=torch.full_like(latents.logit_prs, -torch.inf))
     gain = model.fault(batch, posterior, bare, annealing) - model.fault(batch, posterior, latents, annealing)
     for price, stays in ((-1.0, True), (1.0, False)):
         other = Umbra(replace(SMALL, object_cost=SMALL.object_cost + gain[0].item() + price), generator(1))
-        kept = other.without_surplus(batch, posterior, latents, annealing)
+        kept = without_surplus(other, batch, posterior, annealing)
         assert bool(kept.logit_kappa[0, 1] != LEFT_OUT) == stays
 
 
@@ -289,35 +371,46 @@ def test_an_object_counts_if_it_is_as_likely_there_as_not(model: Umbra) -> None:
     assert torch.equal(new.presence, answer.presence)  # type: ignore[arg-type]
 
 
+def test_how_much_care_it_takes(model: Umbra) -> None:
+    """All that there is, unless it is told otherwise, which other models do not hear."""
+    own = Umbra.care
+    assert model.care == own
+    assert min(own.starts - 1, own.looks, own.refinement) > 0
+    model.take_care(Care(1))
+    assert model.care == Care(1)
+    assert Umbra(SMALL).care == own
+
+
+@torch.no_grad()
 def test_the_best_of_several_starts_scene_by_scene(model: Umbra) -> None:
     """Against the starts one by one: `settle` of a model with one start, from the same generator."""
     single, several = Umbra(SMALL), Umbra(SMALL)
     for other, starts in ((single, 1), (several, 6)):
         other.load_state_dict(model.state_dict())
-        other.take_care(starts)
+        other.take_care(Care(starts))
     batch, state, annealing = some_batch(), generator(3), single.annealed()
-    ends = [single.settle(batch, state, None, annealing) for _ in range(6)]
-    answers = [(end, single.answer(end, noise, annealing)) for end, noise in ends]
-    best = torch.stack([single.fault(batch, *given, annealing) for given in answers]).argmin(0).tolist()
+    ends = [single.settle(batch, state, None, annealing)[0] for _ in range(6)]
+    best = torch.stack([single.fault(batch, end, most_likely(end), annealing) for end in ends]).argmin(0).tolist()
     assert len({*best, 0}) > 1
     posterior, noise = several.settle(batch, generator(3), None, annealing)
     for b, k in enumerate(best):
-        assert torch.equal(posterior.mu_attr[b], ends[k][0].mu_attr[b])
-        assert torch.equal(posterior.mu_view[b], ends[k][0].mu_view[b])
-        assert torch.equal(noise.z_attr[b], ends[k][1].z_attr[b])
+        for name in vars(posterior):
+            assert torch.equal(getattr(posterior, name)[b], getattr(ends[k], name)[b]), name
+    assert torch.equal(noise.z_attr, several.draw_latent_noise(batch, generator(3)).z_attr)  # of its first start
     assert torch.equal(several.view_codes(batch, generator(3)), posterior.mu_view)
     answer = several.decompose(batch, generator(3))
     assert torch.equal(answer.presence_probability, posterior.kappa)  # type: ignore[arg-type]
 
 
+@torch.no_grad()
 def test_a_start_that_came_to_nothing_is_not_the_best(model: Umbra, monkeypatch: pytest.MonkeyPatch) -> None:
+    model.take_care(Care(4))
+    batch, state = some_batch(), generator(3)
+    ends = [model.infer(batch, still(model.draw_latent_noise(batch, state))) for _ in range(4)]
     faults = iter([torch.tensor([torch.nan, 2.0]), torch.tensor([5.0, torch.nan])] + [torch.tensor([9.0, 9.0])] * 2)
     monkeypatch.setattr(model, "fault", lambda *given: next(faults))
-    batch, state = some_batch(), generator(3)
-    noises = [model.draw_latent_noise(batch, state) for _ in range(4)]
-    _, noise = model.settle(batch, generator(3), None, model.annealed())
-    assert torch.equal(noise.z_attr[0], noises[1].z_attr[0])
-    assert torch.equal(noise.z_attr[1], noises[0].z_attr[1])
+    found, _ = model.settle(batch, generator(3), None, model.annealed())
+    assert torch.equal(found.mu_attr, torch.stack([ends[1].mu_attr[0], ends[0].mu_attr[1]]))
 
 
 def test_scenes_from_the_prior(model: Umbra) -> None:

@@ -15,6 +15,7 @@ from viewslots.errors import UserError
 from viewslots.evaluation.score import METRICS, score_scenes
 from viewslots.figures.sheets import CAPTION, GAP, decomposition_sheet
 from viewslots.model_presets import MODEL_PRESETS
+from viewslots.models.ocloc.care import Care
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.models.ocloc.schedule import Annealing
@@ -126,6 +127,40 @@ def test_live_scenes_to_validate_on(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = world.render([world.sample(0, "valid", index) for index in range(5)], 2)
     for key in Pictures.keys():  # noqa: SIM118
         assert np.array_equal(found[key], getattr(whole.first_views(2), key)), key
+
+
+@pytest.mark.parametrize("care", [None, Care(2, looks=3, refinement=4)])
+def test_a_model_s_care_without_looks_and_gradient_steps(model: Ocloc, split: SplitArrays, care: Care | None) -> None:
+    """The scores are those of the starts alone; afterwards the model takes the care that it took."""
+    model.care = care
+    found = make(split)(model)
+    assert model.care == care
+    assert model.training
+    model.care = care and Care(2)
+    data = SceneDataset(split, views=FirstViews(2))
+    answer = model.eval().decompose(data.batch(range(5)), keyed_generator(CPU, "validation answer", 0))
+    assert found.scores == score_scenes(answer, data.truth(range(5))).paper()
+    assert found.diagnostics.absent == pytest.approx((answer.presence < 0.5).float().mean().item())
+    sampled = not bool(((answer.presence == 0) | (answer.presence == 1)).all())
+    assert sampled == (care is None)
+
+
+def test_a_model_s_care_comes_back_from_a_failure(
+    model: Ocloc, split: SplitArrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def failing(*given: object) -> None:
+        seen.append(model.care)
+        raise RuntimeError("no answer")
+
+    model.take_care(Care(3, looks=1, refinement=1))
+    monkeypatch.setattr(model, "decompose", failing)
+    with pytest.raises(RuntimeError, match="no answer"):
+        make(split)(model)
+    assert seen == [Care(3)]
+    assert model.care == Care(3, looks=1, refinement=1)
+    assert model.training
 
 
 def test_an_empty_split_is_refused(split: SplitArrays) -> None:

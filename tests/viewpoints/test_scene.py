@@ -13,7 +13,7 @@ from torch import Tensor
 import viewslots
 from viewslots.errors import UserError
 from viewslots.model_presets import TINY
-from viewslots.models.ocloc.generation import binary_logit
+from viewslots.models.ocloc.care import Care, careful, refined, without_surplus
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.per_view import PerViewOcloc
 from viewslots.types import Latents, Rendering, SceneBatch
@@ -59,11 +59,10 @@ def test_decompose_is_algorithm_1_with_the_likeliest_background(reader: Reader, 
     scene = reader.decompose(pictures, seed=5, slots=6)
     assert torch.equal(scene.views, expected.mu_view[0])
     assert torch.equal(scene.background, expected.mu_bck[0])
-    assert torch.equal(scene.objects, expected.mu_attr[0])
-    means = Latents(expected.mu_view, expected.mu_bck, expected.mu_attr, binary_logit(expected.logit_kappa >= 0))
-    kept = model.without_surplus(batch, expected, means, model.annealed())
-    assert 0 < scene.count < 6
-    assert torch.equal(scene.presence, kept.kappa[0])
+    kept = without_surplus(model, batch, expected, model.annealed())
+    assert 0 < scene.count < int((expected.logit_kappa >= 0).sum())
+    found = sorted(zip(scene.presence.tolist(), scene.objects.tolist(), strict=True))
+    assert found == sorted(zip(kept.kappa[0].tolist(), expected.mu_attr[0].tolist(), strict=True))
     assert scene.objects.shape == (6, TINY.attr_dim)
     assert scene.images is not None
     assert torch.equal(scene.images, pictures)
@@ -86,6 +85,27 @@ def test_of_several_starts_the_best_rebuild_is_the_answer(reader: Reader, pictur
     best = reader.decompose(pictures, seed=4, slots=6, starts=5)
     assert torch.equal(best.objects, singles[errors.index(min(errors))].objects)
     assert torch.equal(reader.decompose(pictures, seed=4, slots=6, starts=1).objects, singles[0].objects)
+
+
+@torch.no_grad()
+def test_a_reader_takes_the_care_that_its_model_takes(reader: Reader, pictures: Tensor) -> None:
+    """Noise of seeds one after the other, for starts and further looks; the paper's model takes as little as it can."""
+    assert reader.model.care is None
+    assert reader.care == Care()
+    model = Ocloc(reader.model.config)
+    model.load_state_dict(reader.model.state_dict())
+    model.take_care(Care(2, looks=1, refinement=2))
+    able, batch = Reader(model), batch_of(pictures)
+    assert able.care == Care(2, looks=1, refinement=2)
+    for starts, care in ((None, able.care), (1, replace(able.care, starts=1))):
+        seeds = range(5, 5 + care.starts + care.looks)
+        noises = [model.draw_latent_noise(batch, torch.Generator().manual_seed(seed), 4) for seed in seeds]
+        expected = careful(model, batch, noises, model.annealed(), care)
+        scene = able.decompose(pictures, seed=5, starts=starts)
+        assert torch.equal(scene.objects, expected.mu_attr[0])
+        assert torch.equal(scene.views, expected.mu_view[0])
+        assert torch.equal(scene.background, expected.mu_bck[0])
+        assert torch.equal(scene.presence, expected.kappa[0])
 
 
 @pytest.mark.parametrize("shown", [(0, 1, 2, 3), (2,), (3, 0), ()])
@@ -162,6 +182,21 @@ def test_estimate_is_the_papers_viewpoint_estimation(scene: InferredScene, pictu
     expected = model.estimate_views(batch_of(more), scene.posterior, noise).mu_view[0]
     assert torch.equal(scene.estimate(more, seed=9), expected)
     assert not torch.equal(scene.estimate(more, seed=8), expected)
+
+
+def test_viewpoints_are_refined_with_care(reader: Reader, pictures: Tensor) -> None:
+    """As many steps as the model takes, on viewpoints alone; the scene stays as it is."""
+    model = Ocloc(reader.model.config)
+    model.load_state_dict(reader.model.state_dict())
+    plain = Reader(model).decompose(pictures)
+    model.take_care(Care(refinement=3))
+    assert plain.posterior is not None
+    more = pictures.flip(-1)[:2]
+    noise = model.draw_latent_noise(batch_of(more), torch.Generator().manual_seed(9), 4)
+    found = model.estimate_views(batch_of(more), plain.posterior, noise)
+    expected = refined(model, batch_of(more), found, model.annealed(), 3, codes=["mu_view"]).mu_view[0]
+    assert torch.equal(plain.estimate(more, seed=9), expected)
+    assert not torch.equal(expected, found.mu_view[0])
 
 
 def test_a_scene_from_the_prior(reader: Reader) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from viewslots.models.ocloc.care import Care, most_likely
 from viewslots.models.ocloc.config import DecoderConfig, StartConfig
 from viewslots.models.umbra.config import UmbraConfig
 from viewslots.models.umbra.model import Umbra
@@ -45,9 +46,10 @@ def scene(reader: Reader, pictures: torch.Tensor) -> InferredScene:
 
 def test_the_answer_is_the_best_of_the_starts_that_the_model_takes(reader: Reader, pictures: torch.Tensor) -> None:
     """By the length of its description, prices included; in seeds one after the other."""
-    model, batch = reader.model, reader.batch(pictures)
-    assert isinstance(model, Umbra)
-    losses = []
+    model, batch = Umbra(reader.model.config), reader.batch(pictures)  # type: ignore[arg-type]
+    model.load_state_dict(reader.model.state_dict())
+    model.take_care(Care(Umbra.care.starts))
+    reader, losses = Reader(model), []
     for seed in range(5, 5 + model.care.starts):
         one = reader.decompose(pictures, seed=seed, starts=1)
         assert one.posterior is not None
@@ -55,7 +57,20 @@ def test_the_answer_is_the_best_of_the_starts_that_the_model_takes(reader: Reade
         latents = Latents(one.views[None], one.background[None], one.objects[None], present[None])
         losses.append(float(model.fault(batch, one.posterior, latents, model.annealed()).detach()))
     best = reader.decompose(pictures, seed=5 + int(np.argmin(losses)), starts=1)
+    assert np.argmin(losses) > 0
     assert torch.equal(reader.decompose(pictures, seed=5).objects, best.objects)
+
+
+def test_care_makes_descriptions_shorter(reader: Reader, pictures: torch.Tensor) -> None:
+    """All that the model takes, against its starts alone."""
+    model, batch, lengths = Umbra(reader.model.config), reader.batch(pictures), []  # type: ignore[arg-type]
+    model.load_state_dict(reader.model.state_dict())
+    for care in (Umbra.care, Care(Umbra.care.starts)):
+        model.take_care(care)
+        found = Reader(model).decompose(pictures, seed=5).posterior
+        assert found is not None
+        lengths.append(float(model.fault(batch, found, most_likely(found), model.annealed()).detach()))
+    assert lengths[0] < lengths[1] - 1
 
 
 def test_a_shadow_goes_with_its_object(scene: InferredScene) -> None:

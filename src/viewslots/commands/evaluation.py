@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,10 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained; the preset's own on test2)")]
 Views = Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer are stored)")]
 Which = Literal["best", "last"]
-Careful = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does; the paper's: one)")]
+AS_METHOD = "(default: as the method does; the paper's answers are of another kind)"
+Careful = Annotated[int | None, arg(metavar="N", help_behavior_hint=AS_METHOD)]
+Looks = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does, else 0)")]
+Refine = Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: as the method does, else 0)")]
 
 
 def evaluate(
@@ -35,6 +38,8 @@ def evaluate(
     extras: bool = True,
     which: Which = "best",
     careful: Careful = None,
+    looks: Looks = None,
+    refine: Refine = None,
 ) -> None:
     """Score a model on a data set by the paper's protocol: eight metrics in two conventions, with their uncertainty.
 
@@ -52,9 +57,12 @@ def evaluate(
         extras: Also shadows, identity over views, pictures, cameras and held-out views, which take more time.
         which: The model of a run folder with the lowest validation loss, or the last one.
         careful: Not the paper's answers: the best of N starts, without objects that are not worth their description.
+        looks: Careful answers too: look N times again for objects that were missed.
+        refine: Careful answers too: gradient steps on the codes of each scene, after the starts and after each look.
     """
     asked = {"split": split, "views": views, "slots": slots, "repeats": repeats, "seed": seed, "batch": batch}
-    _evaluated(run, data, out, which, device, careful, asked | {"extras": extras})
+    care = {"starts": careful, "looks": looks, "refinement": refine}
+    _evaluated(run, data, out, which, device, care, asked | {"extras": extras})
 
 
 def estimate_viewpoints(
@@ -73,6 +81,8 @@ def estimate_viewpoints(
     extras: bool = True,
     which: Which = "best",
     careful: Careful = None,
+    looks: Looks = None,
+    refine: Refine = None,
 ) -> None:
     """Infer scenes from some pictures and only the viewpoints of others, and score what is then seen in those.
 
@@ -91,9 +101,12 @@ def estimate_viewpoints(
         extras: Also shadows, identity over views and the error of the pictures.
         which: The model of a run folder with the lowest validation loss, or the last one.
         careful: Not the paper's answers: the best of N starts, without objects that are not worth their description.
+        looks: Careful answers too: look N times again for objects that were missed.
+        refine: Careful answers too: gradient steps on the codes of each scene, after the starts and after each look.
     """
     asked = {"split": split, "views": given, "new_views": new, "slots": slots, "repeats": repeats, "seed": seed}
-    _evaluated(run, data, out, which, device, careful, asked | {"batch": batch, "extras": extras})
+    care = {"starts": careful, "looks": looks, "refinement": refine}
+    _evaluated(run, data, out, which, device, care, asked | {"batch": batch, "extras": extras})
 
 
 def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
@@ -114,7 +127,7 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
 
 
 def _evaluated(
-    run: str, data: Path, out: Path, which: Which, device: str, careful: int | None, asked: dict[str, Any]
+    run: str, data: Path, out: Path, which: Which, device: str, care: dict[str, int | None], asked: dict[str, Any]
 ) -> None:
     from viewslots.data.disk import plain_errors, write_json
     from viewslots.data.store import Store
@@ -129,7 +142,7 @@ def _evaluated(
     where = pick_device(device)
     if where == "cpu":
         _keep_memory()
-    method, about = _method(run, which, where, careful)
+    method, about = _method(run, which, where, care)
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, size.views)
     slots = asked["slots"] if asked["slots"] is not None else _default_slots(about, store.meta.plan.preset, asked)
     plan = Plan(**asked | {"views": views, "slots": slots})
@@ -158,26 +171,26 @@ def _means(estimates: dict[str, Any]) -> dict[str, float | None]:
     return {name: None if part is None else round(part["mean"], 4) for name, part in estimates.items()}
 
 
-def _method(run: str, which: Which, device: str, careful: int | None) -> tuple[Any, dict[str, Any]]:
+def _method(run: str, which: Which, device: str, care: dict[str, int | None]) -> tuple[Any, dict[str, Any]]:
     """The method, and what the results tell of it."""
     from viewslots.evaluation.floor import KMeansMethod
+    from viewslots.models.ocloc.care import Care
     from viewslots.runs import load_run, run_preset
 
+    wanted = {name: value for name, value in care.items() if value is not None}
     if run == FLOOR:
-        if careful is not None:
-            raise UserError("--careful: kmeans has no starts to choose from")
+        if wanted:
+            raise UserError("--careful, --looks, --refine: kmeans has nothing to take care of")
         return KMeansMethod(), {"run": FLOOR, "method": FLOOR, "preset": None, "training": None}
     model, config = load_run(run, which=which).to(device), run_preset(run)
-    if careful is not None:
-        if careful < 1:
-            raise UserError(f"--careful: at least one start is needed, not {careful}")
-        model.take_care(careful)
+    if wanted:
+        model.take_care(replace(model.care or Care(), **wanted))
     about = {"run": Path(run).resolve().name if Path(run).exists() else run, "method": model.method, "which": which}
     return model, about | {
         "preset": config.get("preset"),
         "parameters": sum(part.numel() for part in model.parameters()),
         "trained_slots": model.config.slots,
-        "care": asdict(model.care),
+        "care": model.care and asdict(model.care),
         "training": _training(config),
     }
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from viewslots.evaluation.extras import SHADOW
 from viewslots.evaluation.paper_tables import DATASETS, PaperTable
-from viewslots.evaluation.report_rows import FLOOR, Result, title
+from viewslots.evaluation.report_rows import FLOOR, Result, care_of, title
 
 PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 """Test scenes of the paper; 100 for the multi-view sets."""
@@ -31,10 +31,11 @@ def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
     )
     careful = (
         "Rows marked careful do not follow the paper's protocol: each answer is the best of several starts, without "
+        "objects that are not worth their description, in some rows with further looks for objects that were missed "
+        "and gradient steps on the codes. None of this sees the truth. All else is the same."
     )
-    careful += "objects that are not worth their description. All else is the same."
     return (
-        *([careful] if any((result.get("care") or {}).get("thrifty") for result in results) else []),
+        *([careful] if any(map(care_of, results)) else []),
         "Every number of ours comes from one training run unless several are listed: other training seeds may differ "
         "by more than the intervals say.",
         floor,

@@ -37,12 +37,21 @@ def title(result: Result) -> str:
     details = [str(result.get("run"))]
     if result["method"] == FLOOR:
         name, details = "floor: k-means on colours and places", details if result.get("run") != FLOOR else []
-    care = result.get("care") or {}
-    if care.get("thrifty"):
-        details.append(f"careful, {care['starts']} start{'s' * (care['starts'] != 1)}")
+    if care := care_of(result):
+        details.append(", ".join(["careful", *care]))
     if result["split"].endswith("-large"):
         details.append(f"{result['split']}, {result['scenes']} scenes")
     return f"{name} ({', '.join(details)})" if details else name
+
+
+def care_of(result: Result) -> list[str]:
+    """How much care was taken, in words; none for the paper's answers, which older results call not thrifty."""
+    care = result.get("care") or {"thrifty": False}
+    if not care.get("thrifty", True):
+        return []
+    names = {"starts": "start", "looks": "further look", "refinement": "gradient step"}
+    counts = {name: care.get(key, 0) for key, name in names.items()}
+    return [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items() if count]
 
 
 def our_row(result: Result, kind: str) -> Row:

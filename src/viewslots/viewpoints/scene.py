@@ -1,7 +1,6 @@
 """Infer once, render many: a model that reads pictures, the scene it inferred, what one viewpoint shows of it."""
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.models.ocloc.generation import binary_logit
+from viewslots.models.ocloc.care import Care, careful, refined
 from viewslots.models.ocloc.input import check_slots, check_views
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.noise import Source
@@ -103,6 +102,11 @@ class Reader:
     def device(self) -> torch.device:
         return self.model.device
 
+    @property
+    def care(self) -> Care:
+        """How scenes are answered: as the model itself does, and never as carelessly as in the paper."""
+        return self.model.care or Care()
+
     @torch.no_grad()
     def decompose(
         self, images: Pictured, *, seed: int = 0, slots: int | None = None, starts: int | None = None
@@ -112,16 +116,15 @@ class Reader:
         The seed decides where the slots start (line 4 of Algorithm 1). All else is fixed: means of the latents, and as
         background the slot with the largest pi instead of a sample. Objects that are not worth their description, such
         as a second copy of one, are absent. With several starts (default: as many as the model itself takes), those of
-        `seed` and of the seeds after it are tried, and the one that describes the pictures most shortly is the answer.
-        None of this needs the truth.
+        `seed` and of the seeds after it are tried, and the one that describes the pictures most shortly goes on, to
+        further looks and refinement if the model takes that care. None of this needs the truth.
         """
-        starts = self.model.care.starts if starts is None else starts
-        if starts < 1:
-            raise UserError(f"at least one start is needed, not {starts}")
+        care = self.care if starts is None else replace(self.care, starts=starts)
         batch, slots = self.batch(images), self.chosen_slots(slots)
         self.model.check(batch)
-        found = (self._inferred(batch, start, slots) for start in range(seed, seed + starts))
-        posterior = next(found) if starts == 1 else min(found, key=lambda one: self._fault(batch, one))
+        seeds = range(seed, seed + care.starts + care.looks)
+        noises = [self.model.draw_latent_noise(batch, seeded(one), slots) for one in seeds]
+        posterior = careful(self.model, batch, noises, self.model.annealed(), care)
         return InferredScene(
             reader=self,
             images=batch.image[0],
@@ -131,15 +134,6 @@ class Reader:
             presence=posterior.kappa[0],
             posterior=posterior,
         )
-
-    def _inferred(self, batch: SceneBatch, seed: int, slots: int) -> Posterior:
-        noise = self.model.draw_latent_noise(batch, seeded(seed), slots)
-        posterior = self.model.infer(batch, replace(noise, background=torch.zeros_like(noise.background)))
-        return self.model.without_surplus(batch, posterior, most_likely(posterior), self.model.annealed())
-
-    def _fault(self, batch: SceneBatch, posterior: Posterior) -> float:
-        fault = float(self.model.fault(batch, posterior, most_likely(posterior), self.model.annealed()))
-        return math.inf if math.isnan(fault) else fault
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":
@@ -163,12 +157,6 @@ class Reader:
     def batch(self, images: Pictured) -> SceneBatch:
         pictures = read_pictures(images, self.size).to(self.device)
         return SceneBatch(pictures[None], torch.ones(1, len(pictures), dtype=torch.bool, device=self.device))
-
-
-def most_likely(posterior: Posterior) -> Latents:
-    """Means, and the objects that are present."""
-    present = binary_logit(posterior.kappa >= PRESENT)
-    return Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, present)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +245,9 @@ class InferredScene:
         batch = reader.batch(images)
         slots = self.posterior.mu_attr.shape[1]
         noise = reader.model.draw_latent_noise(batch, seeded(seed), slots)
-        return reader.model.estimate_views(batch, self.posterior, noise).mu_view[0]
+        found = reader.model.estimate_views(batch, self.posterior, noise)
+        annealing, steps = reader.model.annealed(), reader.care.refinement
+        return refined(reader.model, batch, found, annealing, steps, codes=["mu_view"]).mu_view[0]
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -187,6 +187,21 @@ class Inference(nn.Module):
             y_attr=y_attr,
         )
 
+    def find_objects(
+        self,
+        image: Float[Tensor, "B M 3 H W"],
+        view_mask: Bool[Tensor, "B M"],
+        y_view: Float[Tensor, "B M *slots Dvw"],
+        noise: Noise,
+    ) -> Posterior:
+        """Algorithm 1 from viewpoints that are known: line 11 is left out."""
+        keys, values = self.encode(image)
+        y_attr = self.start_attr(noise.y_attr)
+        for _ in range(self.rounds):
+            _, v_attr = self.update(keys, values, y_view, y_attr)
+            y_attr = mean_over_views(v_attr, view_mask)
+        return self.posterior(y_view, y_attr, noise.background, None)
+
     def estimate_views(
         self, image: Float[Tensor, "B M 3 H W"], given: Posterior, noise_view: Float[Tensor, "B M Dvw"]
     ) -> Posterior:

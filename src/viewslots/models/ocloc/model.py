@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
 from viewslots.models.distributions import normal_kl, relaxed_bernoulli_logit, reparameterised_normal
 from viewslots.models.ocloc.build import build_generation, build_inference, start_at
-from viewslots.models.ocloc.care import LEFT_OUT, Care, worthwhile
+from viewslots.models.ocloc.care import Care, careful, most_likely, refined
 from viewslots.models.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.models.ocloc.config import OclocConfig
 from viewslots.models.ocloc.generation import Generation, Layers, binary_logit
@@ -50,12 +50,13 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     """One code a view, apart from the objects: `decompose_new_views` and `view_codes` answer."""
     config_class = OclocConfig
     schedule_class: ClassVar[type[Schedule]] = Schedule
-    care: Care = Care()
-    """How answers are found. A model may be told to take more care than its method does."""
+    care: Care | None = None
+    """How answers are found; None: as in the paper. A model may be told to take more care than its method does."""
     samples_shapes: ClassVar[bool] = True
     """Whether training draws z_shp."""
     inference_class: ClassVar[type[Inference]] = Inference
     generation_class: ClassVar[type[Generation]] = Generation
+    occlusion = staticmethod(perceived_shapes)
 
     def __init__(self, config: OclocConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -143,6 +144,10 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
             raise UserError(f"pictures of {len(batch.image)} scenes, but {len(given.y_attr)} scenes are given")
         return self.inference.estimate_views(batch.image, given, noise.y_view)
 
+    def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
+        """Objects in further pictures from the viewpoints of a known scene."""
+        return self.inference.find_objects(batch.image, batch.view_mask, given.y_view, noise)
+
     def sample(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
         """z_view, z_attr by reparameterisation, z_prs by its relaxation, from q(Omega | x)."""
         return Latents(
@@ -167,7 +172,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         self, layers: Layers, latents: Latents, logit_shp: Tensor, appearance: Tensor, annealing: Annealing
     ) -> Rendering:
         """s and the mean of x."""
-        perceived = perceived_shapes(logit_shp, latents.logit_prs, layers.order, annealing.softness)
+        perceived = self.occlusion(logit_shp, latents.logit_prs, layers.order, annealing.softness)
         return Rendering(
             reconstruction=composite(perceived, layers.background, appearance),
             perceived=perceived,
@@ -190,36 +195,30 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         slots: int | None = None,
         annealing: Annealing | None = None,
     ) -> Decomposition:
-        """One stochastic answer for every scene: sampled latents and (unless `care` is thrifty) presences, shape
-        probabilities.
-        """
+        """One answer for every scene, with shape probabilities: of sampled latents and presences, unless with care."""
         self.check(batch)
         annealing = annealing or self.annealed()
         posterior, noise = self.settle(batch, generator, slots, annealing)
         latents = self.answer(posterior, noise, annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
 
-    def take_care(self, starts: int) -> None:
-        """Thrifty answers from now on, each the best of several starts."""
-        if starts < 1:
-            raise UserError(f"at least one start is needed, not {starts}")
-        self.care = Care(starts, thrifty=True)
+    def take_care(self, care: Care) -> None:
+        """Careful answers from now on."""
+        self.care = care
 
     def settle(
         self, batch: SceneBatch, generator: torch.Generator, slots: int | None, annealing: Annealing
     ) -> tuple[Posterior, Noise]:
-        """Where inference ends for an answer, and the noise it started from: the best start, scene by scene."""
-        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(self.care.starts)]
-        ends = [self.infer(batch, noise) for noise in noises]
-        if self.care.thrifty:
-            given = [(end, self.answer(end, noise, annealing)) for end, noise in zip(ends, noises, strict=True)]
-            ends = [self.without_surplus(batch, end, latents, annealing) for end, latents in given]
-        if len(ends) == 1:
-            return ends[0], noises[0]
-        answers = [self.answer(end, noise, annealing) for end, noise in zip(ends, noises, strict=True)]
-        faults = [self.fault(batch, *found, annealing) for found in zip(ends, answers, strict=True)]
-        best = torch.stack(faults).nan_to_num(nan=torch.inf).argmin(0)
-        return taken(ends, best), taken(noises, best)
+        """Where inference ends for an answer, and the noise of its first start."""
+        asked = 1 if self.care is None else self.care.starts + self.care.looks
+        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(asked)]
+        if self.care is None:
+            return self.infer(batch, noises[0]), noises[0]
+        return careful(self, batch, noises, annealing, self.care), noises[0]
+
+    def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
+        """The latents that an answer shows: a sample, or, of a careful one, the most likely ones."""
+        return self.sample(posterior, noise, annealing) if self.care is None else most_likely(posterior)
 
     def fault(
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
@@ -246,23 +245,6 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         L_rho and L_prs, half a nat an object, are left out.
         """
         return normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
-
-    def without_surplus(
-        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
-    ) -> Posterior:
-        """The same, but that objects are absent which are not worth their price."""
-        layers, present = self.generation(latents), latents.logit_prs > 0
-
-        def misfit(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
-            return self.misfit(batch, layers, replace(latents, logit_prs=binary_logit(shown)), annealing)
-
-        surplus = present & ~worthwhile(present, self.prices(batch, posterior, layers, annealing), misfit)
-        return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, LEFT_OUT))
-
-    def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
-        """The latents that an answer shows: a sample, but that a thrifty one has an object or has it not."""
-        latents = self.sample(posterior, noise, annealing)
-        return replace(latents, logit_prs=binary_logit(posterior.logit_kappa >= 0)) if self.care.thrifty else latents
 
     def decomposition(self, rendering: Rendering, latents: Latents, posterior: Posterior) -> Decomposition:
         return Decomposition(
@@ -292,6 +274,8 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         known, noise = self.settle(given, generator, slots, annealing)
         new_noise = self.draw_latent_noise(new, generator, slots)
         posterior = self.estimate_views(new, known, new_noise)
+        if self.care is not None:
+            posterior = refined(self, new, posterior, annealing, self.care.refinement, codes=["mu_view"])
         latents = self.answer(posterior, replace(noise, z_view=new_noise.z_view), annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
 
@@ -345,16 +329,6 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     def view_slots(self, K: int) -> tuple[int, ...]:
         """Axes of a view code between view and dimension: none, since all layers share it."""
         return ()
-
-
-V = TypeVar("V", Posterior, Noise)
-
-
-def taken(several: list[V], best: Int[Tensor, "B"]) -> V:
-    """Scene b of the value that best[b] names."""
-    scenes = torch.arange(len(best), device=best.device)
-    chosen = {name: torch.stack([getattr(value, name) for value in several])[best, scenes] for name in vars(several[0])}
-    return replace(several[0], **chosen)
 
 
 def noisy_appearance(layers: Layers, annealing: Annealing, noise: Noise) -> Float[Tensor, "B M K 3 H W"]:

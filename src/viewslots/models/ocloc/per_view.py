@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from viewslots.errors import UserError
+from viewslots.models.ocloc.care import Care
 from viewslots.models.ocloc.inference import Inference, take_slots
 from viewslots.models.ocloc.input import check_scenes, check_slots, check_views
 from viewslots.models.ocloc.model import Ocloc, PriorScene
@@ -60,7 +61,7 @@ class PerViewOcloc(Ocloc):
         """Algorithm 1 with the lines of the baseline, for every view alone."""
         return super().infer(fold(batch), noise, background_index)
 
-    def take_care(self, starts: int) -> None:
+    def take_care(self, care: Care) -> None:
         raise UserError("the per-view baseline answers as the paper's does: every view alone, from one start")
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:

@@ -20,7 +20,7 @@ class UmbraConfig(OclocConfig):
     mixture: float = 1.0
     """Share of the mixture likelihood; the rest is the paper's likelihood of the weighted sum."""
     pixel_cost: float = 0.3
-    """Nats for every pixel of an object's complete shape: ground that the background explains as well is left to it."""
+    """Nats for every pixel that objects take from the background: ground that it explains as well is left to it."""
     shadow_cost: float = 0.15
     """Nats for every pixel of full shadow: else a shadow takes the edge of an object, which has a price."""
     object_cost: float = 20.0

@@ -12,11 +12,12 @@ from viewslots.models.ocloc.config import OclocConfig
 from viewslots.models.ocloc.generation import Layers
 from viewslots.models.ocloc.model import Ocloc, PriorScene, noisy_appearance
 from viewslots.models.ocloc.noise import Noise, Source
-from viewslots.models.ocloc.objective import divergences, likelihood_constant, negative_log_likelihood
+from viewslots.models.ocloc.objective import divergences, likelihood_constant, negative_log_likelihood, sum_over_views
 from viewslots.models.ocloc.schedule import Annealing
+from viewslots.models.umbra.compositing import expected_shapes
 from viewslots.models.umbra.config import UmbraAnnealing, UmbraConfig, UmbraSchedule
 from viewslots.models.umbra.generation import SHADOW, ShadowedGeneration, ShadowedLayers, shaded
-from viewslots.models.umbra.objective import covered_pixels, draw_pixels, mixture_nll
+from viewslots.models.umbra.objective import draw_pixels, mixture_nll
 from viewslots.types import ElboTerms, Latents, Posterior, Rendering, SceneBatch
 
 
@@ -27,9 +28,10 @@ class Umbra(Ocloc):
     config: UmbraConfig
     config_class = UmbraConfig
     schedule_class = UmbraSchedule
-    care = Care(starts=4, thrifty=True)
+    care = Care(starts=4, looks=1, refinement=30)
     samples_shapes = False
     generation_class = ShadowedGeneration
+    occlusion = staticmethod(expected_shapes)
 
     def start(self, config: OclocConfig) -> None:
         super().start(config)
@@ -57,39 +59,43 @@ class Umbra(Ocloc):
     def bound(
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing, noise: Noise
     ) -> ElboTerms:
-        """As in OCLOC, but that objects and their pixels have a price."""
+        """As in OCLOC, but that objects and what one sees of them have a price."""
         assert isinstance(annealing, UmbraAnnealing)
         rendering, layers = self.drawn(latents, annealing, noise)
         nll = self.unlikeliness(batch, rendering, layers, annealing)
-        pixels = (latents.z_prs * self.pixel_prices(batch, layers)).sum(1)
-        price = pixels + self.config.object_cost * posterior.kappa.sum(1)
+        objects = self.config.object_cost * posterior.kappa.sum(1)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, self.config.sigma_x),
             nll=nll,
             **divergences(posterior, batch.view_mask, self.config.alpha),
             **self.nvil(batch.image, batch.view_mask, posterior, nll),
-            costs=annealing.weight_costs * price,
+            costs=annealing.weight_costs * (objects + self.covering(batch, rendering, layers, latents)),
         )
 
-    def pixel_prices(self, batch: SceneBatch, layers: ShadowedLayers) -> Float[Tensor, "B K"]:
-        """Nats for all that an object and its shadow cover."""
-        pixels, shadows = (covered_pixels(logit, batch.view_mask) for logit in (layers.logit_shp, layers.logit_shadow))
-        return self.config.pixel_cost * pixels + self.config.shadow_cost * shadows
+    def covering(
+        self, batch: SceneBatch, rendering: Rendering, layers: ShadowedLayers, latents: Latents
+    ) -> Float[Tensor, "B"]:
+        """Nats for all pixels that objects take from the background, and for their shadows.
+
+        What is hidden behind another object costs nothing: else it would be cut off, and no order be needed.
+        """
+        shadows = layers.logit_shadow.sigmoid() * latents.z_prs[:, None, :, None, None]
+        prices = self.config.pixel_cost * (1 - rendering.perceived[:, :, 0]) + self.config.shadow_cost * shadows.sum(2)
+        return sum_over_views(prices, batch.view_mask)
 
     def prices(
         self, batch: SceneBatch, posterior: Posterior, layers: Layers, annealing: Annealing
     ) -> Float[Tensor, "B K"]:
-        """Besides its code: itself, and what it covers."""
-        assert isinstance(layers, ShadowedLayers)
+        """Besides its code: itself. What it covers is part of the misfit."""
         assert isinstance(annealing, UmbraAnnealing)
-        costs = self.config.object_cost + self.pixel_prices(batch, layers)
-        return super().prices(batch, posterior, layers, annealing) + annealing.weight_costs * costs
+        return super().prices(batch, posterior, layers, annealing) + annealing.weight_costs * self.config.object_cost
 
     def misfit(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Float[Tensor, "B"]:
         assert isinstance(layers, ShadowedLayers)
         assert isinstance(annealing, UmbraAnnealing)
         shown = self.overlay(layers, latents, layers.logit_shp, layers.appearance, annealing)
-        return self.unlikeliness(batch, shown, layers, annealing)
+        covering = annealing.weight_costs * self.covering(batch, shown, layers, latents)
+        return self.unlikeliness(batch, shown, layers, annealing) + covering
 
     def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
         assert isinstance(annealing, UmbraAnnealing)

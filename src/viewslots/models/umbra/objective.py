@@ -34,12 +34,6 @@ def mixture_nll(
     return sum_over_views(-scores.logsumexp(2), view_mask)
 
 
-@full_precision
-def covered_pixels(logit: Float[Tensor, "B M K H W"], view_mask: Bool[Tensor, "B M"]) -> Float[Tensor, "B K"]:
-    """Expected pixels of each complete shape (or shadow) in all views, hidden ones too."""
-    return torch.where(view_mask[:, :, None], logit.sigmoid().sum((3, 4)), 0.0).sum(1)
-
-
 def draw_pixels(rendering: Rendering, source: Source) -> Float[Tensor, "B M 3 H W"]:
     """The colour of one layer at each pixel, drawn by the layers' shares."""
     colours = torch.cat([rendering.background[:, :, None], rendering.appearance], 2)

@@ -1,0 +1,41 @@
+"""Occlusion where shapes are probabilities."""
+
+import functools
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from viewslots.models.distributions import Scalar, full_precision
+
+LEAST_COVER = 1e-3
+"""Below it, objects overlap so little that their shares add up to what they cover."""
+
+
+@full_precision
+def expected_shapes(
+    logit_shp: Float[Tensor, "B M K H W"],
+    logit_prs: Float[Tensor, "B K"],
+    order: Float[Tensor, "B M K"],
+    softness: Scalar,
+) -> Float[Tensor, "B M L H W"]:
+    """What the paper's perceived shapes s are on average, if z_shp are drawn: background first.
+
+    s_0 = prod_k (1 - c_k) with c = z_prs sigmoid(logit_shp). An object is seen where it is and nothing nearer is: s_k
+    is c_k prod_j (1 - c_j P(j nearer than k)), where the paper's softmax of two orders is P = sigmoid of their
+    difference / lambda. Exact for two objects at a pixel; for more, shares are scaled to sum to 1 - s_0. Probabilities
+    in the paper's own formula would instead let the faint edge of a near object take a whole pixel of one behind it,
+    and order would have to be vague to avoid that.
+    """
+    cover = logit_shp.sigmoid() * logit_prs.sigmoid()[:, None, :, None, None]
+    covers = cover.unbind(2)
+    nearer = ((order[:, :, :, None] - order[:, :, None, :]) / softness).sigmoid()  # [..., j, k]
+    nearer = nearer.masked_fill(torch.eye(len(covers), dtype=torch.bool, device=order.device), 0.0)
+    # Plain products over K, since the gradient of torch.prod asks on the host whether there are zeros.
+    hidden = (1 - one[:, :, None] * nearer[:, :, j, :, None, None] for j, one in enumerate(covers))
+    seen = cover * functools.reduce(torch.mul, hidden)
+    background = functools.reduce(torch.mul, (1 - cover).unbind(2))
+    total = seen.sum(2)
+    overlaps = total > LEAST_COVER
+    scale = torch.where(overlaps, (1 - background) / torch.where(overlaps, total, 1.0), 1.0)
+    return torch.cat([background[:, :, None], seen * scale[:, :, None]], 2)
