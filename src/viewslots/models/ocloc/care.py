@@ -181,6 +181,8 @@ def with_refined_objects(
     model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing, steps: int
 ) -> Posterior:
     """`refined`, but that slots which are empty in every scene are not drawn: present objects come first."""
+    if steps == 0:
+        return posterior
     slots = posterior.logit_kappa.argsort(dim=1, descending=True, stable=True)
     count = max(1, int((posterior.logit_kappa >= 0).sum(1).max()))
     shown, absent = with_objects(posterior, slots[:, :count]), with_objects(posterior, slots[:, count:])
@@ -190,7 +192,7 @@ def with_refined_objects(
 def looked_again(
     model: Describer, batch: SceneBatch, known: Posterior, noise: Noise, annealing: Annealing
 ) -> Posterior:
-    """With objects that were missed, where slots are free for them and they are worth their price.
+    """With objects that were missed, where that makes the description shorter.
 
     All that was found is painted over with the background, and inference looks for objects in what is left, from the
     viewpoints that are known by now.
@@ -200,7 +202,8 @@ def looked_again(
     left = replace(batch, image=bare * batch.image + (1 - bare) * shown.background)
     both = joined(known, model.find_objects(left, known, still(noise)))
     kept = without_surplus(model, batch, both, annealing)
-    return with_objects(kept, kept.logit_kappa.topk(known.logit_kappa.shape[1]).indices)
+    more = with_objects(kept, kept.logit_kappa.topk(known.logit_kappa.shape[1]).indices)
+    return shortest(model, batch, [known, more], annealing)
 
 
 OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")

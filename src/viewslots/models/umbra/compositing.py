@@ -9,7 +9,7 @@ from torch import Tensor
 from viewslots.models.distributions import Scalar, full_precision
 
 LEAST_COVER = 1e-3
-"""Below it, objects overlap so little that their shares add up to what they cover."""
+"""Of a pixel. Below it, objects overlap so little that their shares add up to what they cover."""
 
 
 @full_precision
@@ -23,9 +23,9 @@ def expected_shapes(
 
     s_0 = prod_k (1 - c_k) with c = z_prs sigmoid(logit_shp). An object is seen where it is and nothing nearer is: s_k
     is c_k prod_j (1 - c_j P(j nearer than k)), where the paper's softmax of two orders is P = sigmoid of their
-    difference / lambda. Exact for two objects at a pixel; for more, shares are scaled to sum to 1 - s_0. Probabilities
-    in the paper's own formula would instead let the faint edge of a near object take a whole pixel of one behind it,
-    and order would have to be vague to avoid that.
+    difference / lambda. Exact for two objects at a pixel, whose presence is drawn too; near it for more, whose shares
+    are scaled to sum to 1 - s_0. Probabilities in the paper's own formula would let the faint edge of a near object
+    take a whole pixel of one behind it, and order would have to be vague to avoid that.
     """
     cover = logit_shp.sigmoid() * logit_prs.sigmoid()[:, None, :, None, None]
     covers = cover.unbind(2)
@@ -35,7 +35,7 @@ def expected_shapes(
     hidden = (1 - one[:, :, None] * nearer[:, :, j, :, None, None] for j, one in enumerate(covers))
     seen = cover * functools.reduce(torch.mul, hidden)
     background = functools.reduce(torch.mul, (1 - cover).unbind(2))
-    total = seen.sum(2)
-    overlaps = total > LEAST_COVER
-    scale = torch.where(overlaps, (1 - background) / torch.where(overlaps, total, 1.0), 1.0)
+    covered = 1 - background
+    overlaps = covered > LEAST_COVER
+    scale = torch.where(overlaps, covered / torch.where(overlaps, seen.sum(2), 1.0), 1.0)
     return torch.cat([background[:, :, None], seen * scale[:, :, None]], 2)
