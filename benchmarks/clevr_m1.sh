@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Everything behind the tables of clevr-m1 on one GPU: the data, clevr-m1, three seeds of compact and the per-view baseline of the
-# same size side by side, umbra after each compact, their scores and pictures. Usage: benchmarks/clevr_m1.sh WORK [STEPS] [DEVICE]
+# same size side by side, their scores and pictures. Usage: benchmarks/clevr_m1.sh WORK [STEPS] [DEVICE]
 # WORK/results then holds one JSON a row of a table, WORK/report sets them beside the paper's, WORK/figures shows the large model.
 # DATA_OPTIONS, TRAIN_OPTIONS, SCORE_OPTIONS: more options of make-data, train and evaluate. BIG, SMALL: other presets.
-# UMBRA: its steps, half of STEPS unless given; 0 leaves it out.
+# What umbra makes of the three seeds of compact: benchmarks/umbra.sh.
 set -uo pipefail
 work=$1 steps=${2:-40000} device=${3:-cuda}
-big=${BIG:-clevr-m1} small=${SMALL:-compact} umbra=${UMBRA:-$((steps / 2))}
+big=${BIG:-clevr-m1} small=${SMALL:-compact}
 export OMP_NUM_THREADS=2 PYTHONUNBUFFERED=1
 mkdir -p "$work/results" "$work/logs"
 began=$(date +%s)
@@ -63,12 +63,7 @@ draw() { # run, name
 for seed in 0 1 2; do
   (
     train "$small-$seed" "$steps" "$small" --seed $seed
-    (score "$work/$small-$seed" "$small-$seed" viewpoints) &
-    if [ "$umbra" -gt 0 ] && [ "$small" = compact ]; then
-      train "umbra-$seed" "$umbra" umbra --init "$work/$small-$seed" --seed $seed
-      score "$work/umbra-$seed" "umbra-$seed" viewpoints
-    fi
-    wait
+    score "$work/$small-$seed" "$small-$seed" viewpoints
   ) &
 done
 wait

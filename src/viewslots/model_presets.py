@@ -113,12 +113,12 @@ UMBRA = UmbraConfig(**vars(COMPACT) | {"sigma_x": 0.1})
 """The networks of `compact`. Shadow and ground differ little in colour: a smaller sigma_x tells them apart."""
 
 UMBRA_SCHEDULE = UmbraSchedule(
-    steps=20_000, temperature_start=0.5, softness_start=0.5, kl_ramp_steps=0, compactness_start=0.05
+    steps=16_000, temperature_start=0.5, softness_start=0.5, kl_ramp_steps=0, compactness_start=0.05
 )
 """As cold as `compact` ends."""
 
 UMBRA_OPTIMISATION = Optimisation(
-    learning_rate=2e-4, decay_steps=6_667, warmup_steps=500, single_view_steps=0, pretrained_preset="compact"
+    learning_rate=2e-4, decay_steps=5_334, warmup_steps=400, single_view_steps=0, pretrained_preset="compact"
 )
 
 TINY = OclocConfig(

@@ -16,7 +16,7 @@ VIEWS = (1, 1, 3, 3, 1, 3, 3, 3)
 """Of one step after another: both shapes are recorded, and each is used after the other has changed the weights."""
 
 
-def losses(kind: type[Ocloc], preset: str, fast: bool, precision: Precision) -> list[float]:
+def losses(kind: type[Ocloc], preset: str, fast: bool, precision: Precision, rate: float) -> list[float]:
     settings = model_preset(preset)
     model = kind(settings.model, torch.Generator().manual_seed(0)).to("cuda").train()
     optimiser = make_optimiser(model, torch.device("cuda"))
@@ -27,20 +27,21 @@ def losses(kind: type[Ocloc], preset: str, fast: bool, precision: Precision) -> 
     for number, views in enumerate(VIEWS):
         image = torch.rand(4, views, 3, size, size, device="cuda", generator=generator)
         batch = SceneBatch(image, torch.ones(4, views, dtype=torch.bool, device="cuda"))
-        terms = step(batch, model.draw_noise(batch, generator), settings.schedule.at(middle + number), 1e-3)
+        terms = step(batch, model.draw_noise(batch, generator), settings.schedule.at(middle + number), rate)
         found.append(terms.weighted.item())
     return found
 
 
-CASES = [(kind, "tiny", "fp32", 1e-4) for kind in (Ocloc, PerViewOcloc)]
-CASES += [(kind, "compact", "bf16", 2e-2) for kind in (Ocloc, PerViewOcloc)]
-# On an H200 eight steps of umbra in fp32 came to differ by 8e-4: Adam lets differences of rounding grow.
-CASES += [(Umbra, "umbra", "fp32", 2e-3), (Umbra, "umbra", "bf16", 2e-2)]
+CASES = [(kind, "tiny", "fp32", 1e-3, 1e-4) for kind in (Ocloc, PerViewOcloc)]
+CASES += [(kind, "compact", "bf16", 1e-3, 2e-2) for kind in (Ocloc, PerViewOcloc)]
+# At a rate of 1e-3, untrained and with its small sigma_x, umbra jumps by factors from step to step, and differences of
+# rounding grow with it: to 1e-2 on an H200, after four steps that agree.
+CASES += [(Umbra, "umbra", "fp32", 1e-4, 2e-3), (Umbra, "umbra", "bf16", 1e-4, 2e-2)]
 
 
-@pytest.mark.parametrize(("kind", "preset", "precision", "close"), CASES)
+@pytest.mark.parametrize(("kind", "preset", "precision", "rate", "close"), CASES)
 def test_recorded_steps_follow_the_plain_loop(
-    kind: type[Ocloc], preset: str, precision: Precision, close: float
+    kind: type[Ocloc], preset: str, precision: Precision, rate: float, close: float
 ) -> None:
-    plain = losses(kind, preset, fast=False, precision="fp32")
-    assert losses(kind, preset, fast=True, precision=precision) == pytest.approx(plain, rel=close)
+    plain = losses(kind, preset, fast=False, precision="fp32", rate=rate)
+    assert losses(kind, preset, fast=True, precision=precision, rate=rate) == pytest.approx(plain, rel=close)
