@@ -343,16 +343,18 @@ def test_a_method_of_its_own_care_takes_more_or_less(store: Store, tmp_path: Pat
         ({"looks": 0, "refine": 0}, replace(Umbra.care, looks=0, refinement=0)),
         ({"careful": 1, "refine": 1}, replace(Umbra.care, starts=1, refinement=1)),
         ({"careful": 1, "looks": 3}, replace(Umbra.care, starts=1, looks=3)),
+        ({"careful": 0}, None),
     ):
         evaluate_command(str(folder), **given, **asked)  # type: ignore[arg-type]
-        assert json.loads(out.read_text())["care"] == asdict(care)
+        assert json.loads(out.read_text())["care"] == (care and asdict(care))
 
 
 @pytest.mark.parametrize("command", ["evaluate", "estimate-viewpoints"])
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--careful", "0"], "at least one start is needed, not 0"),
+        (["--careful", "-1"], "at least one start is needed, not -1"),
+        (["--careful", "0", "--refine", "3"], "at least one start is needed, not 0"),
         (["--looks", "-1"], "looks must be 0 or more, not -1"),
         (["--refine", "-1"], "refinement must be 0 or more, not -1"),
     ],
@@ -374,7 +376,9 @@ def test_care_that_cannot_be_is_refused_in_one_line(
         main()
     assert ended.value.code not in (0, None)
     printed = capsys.readouterr()
-    assert [line for line in printed.err.splitlines() if line.strip()] == [f"viewslots: {complaint}"]
+    assert [line for line in printed.err.splitlines() if line.strip()] == [
+        f"viewslots: --careful, --looks or --refine: {complaint}"
+    ]
     assert printed.out == ""
     assert not out.exists()
 
@@ -382,7 +386,7 @@ def test_care_that_cannot_be_is_refused_in_one_line(
 @pytest.mark.parametrize("asked", [{"careful": 3}, {"looks": 0}, {"refine": 5}])
 def test_kmeans_has_nothing_to_take_care_of(store: Store, tmp_path: Path, asked: dict[str, int]) -> None:
     for command in (evaluate_command, estimate_viewpoints):
-        with pytest.raises(UserError, match="--careful, --looks, --refine: kmeans has nothing to take care of"):
+        with pytest.raises(UserError, match="--careful, --looks, --refine: kmeans always answers alike"):
             command("kmeans", data=store.path, out=tmp_path / "x.json", device="cpu", **asked)  # type: ignore[operator]
     assert not (tmp_path / "x.json").exists()
 

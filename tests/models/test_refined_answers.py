@@ -128,12 +128,12 @@ class Row:
         mean = self.shown(layers, latents, annealing).reconstruction
         return negative_log_likelihood(batch.image, mean, batch.view_mask, self.sigma)
 
-    def prices(self, batch: SceneBatch, posterior: Posterior, layers: Layers, annealing: Annealing) -> Tensor:
+    def prices(self, posterior: Posterior, annealing: Annealing) -> Tensor:
         return posterior.mu_attr[..., 4].detach()
 
     def fault(self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing) -> Tensor:
         layers = self.generation(latents)
-        prices = latents.z_prs * self.prices(batch, posterior, layers, annealing)
+        prices = latents.z_prs * self.prices(posterior, annealing)
         views = posterior.mu_view.square().sum((1, 2))
         return self.misfit(batch, layers, latents, annealing) + prices.sum(1) + views
 
@@ -301,6 +301,19 @@ def test_what_is_not_seen_keeps_its_code(kind: type[Ocloc]) -> None:
     assert moved.tolist() == (start.logit_kappa >= 0).tolist()
     assert (found.mu_view != start.mu_view).any(-1).tolist() == some_batch().view_mask.tolist()
     assert (found.mu_bck != start.mu_bck).all()
+
+
+@KINDS
+def test_inference_mode_is_no_hindrance(kind: type[Ocloc]) -> None:
+    """Pictures and a start that were made in it, too."""
+    model = small(kind)
+    loud = refined(model, some_batch(), start_of(model), model.annealed(), 3)
+    with torch.inference_mode():
+        batch, start = some_batch(), start_of(model)
+        assert batch.image.is_inference()
+        quiet = refined(model, batch, start, model.annealed(), 3)
+    for name in CODES:
+        assert torch.equal(getattr(quiet, name), getattr(loud, name))
 
 
 @KINDS

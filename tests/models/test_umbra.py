@@ -332,7 +332,7 @@ def test_the_misfit_is_what_is_missed_and_what_is_covered(model: Umbra) -> None:
     covered = model.covering(batch, shown, layers, latents)
     torch.testing.assert_close(model.misfit(batch, layers, latents, annealing), missed + 0.5 * covered)
     kl = normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
-    torch.testing.assert_close(model.prices(batch, posterior, layers, annealing), kl + 0.5 * SMALL.object_cost)
+    torch.testing.assert_close(model.prices(posterior, annealing), kl + 0.5 * SMALL.object_cost)
 
 
 def test_objects_go_that_cost_more_than_they_explain(model: Umbra) -> None:

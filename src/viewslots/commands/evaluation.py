@@ -17,7 +17,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained; the preset's own on test2)")]
 Views = Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer are stored)")]
 Which = Literal["best", "last"]
-AS_METHOD = "(default: as the method does; the paper's answers are of another kind)"
+AS_METHOD = "(default: as the method does; ocloc: one sampled answer, as in the paper)"
 Careful = Annotated[int | None, arg(metavar="N", help_behavior_hint=AS_METHOD)]
 Looks = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does, else 0)")]
 Refine = Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: as the method does, else 0)")]
@@ -56,9 +56,10 @@ def evaluate(
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views, pictures, cameras and held-out views, which take more time.
         which: The model of a run folder with the lowest validation loss, or the last one.
-        careful: Not the paper's answers: the best of N starts, without objects that are not worth their description.
-        looks: Careful answers too: look N times again for objects that were missed.
-        refine: Careful answers too: gradient steps on the codes of each scene, after the starts and after each look.
+        careful: Not the paper's answers, but the best of N starts, without objects that are not worth their
+            description; 0 gives the paper's.
+        looks: Makes answers careful: look N times again for objects that were missed.
+        refine: Makes answers careful: gradient steps on the codes of each scene, after the starts and after each look.
     """
     asked = {"split": split, "views": views, "slots": slots, "repeats": repeats, "seed": seed, "batch": batch}
     care = {"starts": careful, "looks": looks, "refinement": refine}
@@ -100,9 +101,10 @@ def estimate_viewpoints(
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views and the error of the pictures.
         which: The model of a run folder with the lowest validation loss, or the last one.
-        careful: Not the paper's answers: the best of N starts, without objects that are not worth their description.
-        looks: Careful answers too: look N times again for objects that were missed.
-        refine: Careful answers too: gradient steps on the codes of each scene, after the starts and after each look.
+        careful: Not the paper's answers, but the best of N starts, without objects that are not worth their
+            description; 0 gives the paper's.
+        looks: Makes answers careful: look N times again for objects that were missed.
+        refine: Makes answers careful: gradient steps on the codes of each scene, after the starts and after each look.
     """
     asked = {"split": split, "views": given, "new_views": new, "slots": slots, "repeats": repeats, "seed": seed}
     care = {"starts": careful, "looks": looks, "refinement": refine}
@@ -180,11 +182,14 @@ def _method(run: str, which: Which, device: str, care: dict[str, int | None]) ->
     wanted = {name: value for name, value in care.items() if value is not None}
     if run == FLOOR:
         if wanted:
-            raise UserError("--careful, --looks, --refine: kmeans has nothing to take care of")
+            raise UserError("--careful, --looks, --refine: kmeans always answers alike; leave them out")
         return KMeansMethod(), {"run": FLOOR, "method": FLOOR, "preset": None, "training": None}
     model, config = load_run(run, which=which).to(device), run_preset(run)
     if wanted:
-        model.take_care(replace(model.care or Care(), **wanted))
+        try:
+            model.take_care(None if wanted == {"starts": 0} else replace(model.care or Care(), **wanted))
+        except UserError as error:
+            raise UserError(f"--careful, --looks or --refine: {error}") from None
     about = {"run": Path(run).resolve().name if Path(run).exists() else run, "method": model.method, "which": which}
     return model, about | {
         "preset": config.get("preset"),

@@ -59,14 +59,14 @@ class Validation:
         was_training = model.training
         care = model.care
         model.eval()  # NVIL's statistics stay as they are
-        model.care = care and replace(care, looks=0, refinement=0)  # which take longest, and say little about training
+        model.take_care(care and replace(care, looks=0, refinement=0))  # which take longest, and say little of training
         try:
             terms = self.terms(model)
             finite = all(math.isfinite(value) for value in terms.values())
             return ValidationResult(terms, *self.answers(model)) if finite else None
         finally:
             model.train(was_training)
-            model.care = care
+            model.take_care(care)
 
     def parts(self, scenes: int) -> list[range]:
         count = min(scenes, len(self.data))

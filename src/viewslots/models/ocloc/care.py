@@ -65,9 +65,7 @@ class Describer(Protocol):
         self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing
     ) -> Float[Tensor, "B"]: ...
 
-    def prices(
-        self, batch: SceneBatch, posterior: Posterior, layers: Layers, annealing: Annealing
-    ) -> Float[Tensor, "B K"]: ...
+    def prices(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]: ...
 
 
 def careful(
@@ -102,11 +100,8 @@ def shortest(model: Describer, batch: SceneBatch, several: Sequence[Posterior], 
     return taken(several, torch.stack(faults).nan_to_num(nan=torch.inf).argmin(0))
 
 
-V = TypeVar("V", Posterior, Noise)
-
-
-def taken(several: Sequence[V], best: Int[Tensor, "B"]) -> V:
-    """Scene b of the value that best[b] names."""
+def taken(several: Sequence[Posterior], best: Int[Tensor, "B"]) -> Posterior:
+    """Scene b of the posterior that best[b] names."""
     scenes = torch.arange(len(best), device=best.device)
     chosen = {name: torch.stack([getattr(value, name) for value in several])[best, scenes] for name in vars(several[0])}
     return replace(several[0], **chosen)
@@ -120,7 +115,7 @@ def without_surplus(model: Describer, batch: SceneBatch, posterior: Posterior, a
     def misfit(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
         return model.misfit(batch, layers, replace(latents, logit_prs=binary_logit(shown)), annealing)
 
-    surplus = present & ~worthwhile(present, model.prices(batch, posterior, layers, annealing), misfit)
+    surplus = present & ~worthwhile(present, model.prices(posterior, annealing), misfit)
     return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, LEFT_OUT))
 
 
@@ -158,23 +153,34 @@ def refined(
 ) -> Posterior:
     """The same with means that describe the pictures in fewer nats: gradient steps that grow smaller, by Adam.
 
-    Scenes do not influence each other. One that ends with a longer description than it had keeps what it had.
+    Scenes do not influence each other. One that ends with a longer description than it had keeps what it had. What the
+    slots hold, y_view and y_attr, stays as inference left it.
     """
     if steps == 0:
         return posterior
-    free = {name: getattr(posterior, name).detach().clone().requires_grad_() for name in codes}
-    optimiser = torch.optim.Adam(free.values(), RATE)
-    for step in range(steps):
-        with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
+        batch, posterior = differentiable(batch), differentiable(posterior)
+        free = {name: getattr(posterior, name).detach().clone().requires_grad_() for name in codes}
+        optimiser = torch.optim.Adam(free.values(), RATE)
+        for step in range(steps):
             now = replace(posterior, **free)
             length = model.fault(batch, now, most_likely(now), annealing).sum()
-        gradients = torch.autograd.grad(length, list(free.values()))
-        for value, gradient in zip(free.values(), gradients, strict=True):
-            value.grad = gradient
-        optimiser.param_groups[0]["lr"] = RATE * (1 - step / steps)
-        optimiser.step()
+            gradients = torch.autograd.grad(length, list(free.values()))
+            for value, gradient in zip(free.values(), gradients, strict=True):
+                value.grad = gradient
+            optimiser.param_groups[0]["lr"] = RATE * (1 - step / steps)
+            optimiser.step()
     better = replace(posterior, **{name: value.detach() for name, value in free.items()})
     return shortest(model, batch, [posterior, better], annealing)
+
+
+T = TypeVar("T", SceneBatch, Posterior)
+
+
+def differentiable(values: T) -> T:
+    """The same where there may be gradients, also if it was made in inference mode."""
+    copies = {name: value.clone() for name, value in vars(values).items() if value.is_inference()}
+    return replace(values, **copies)
 
 
 def with_refined_objects(
@@ -195,14 +201,15 @@ def looked_again(
     """With objects that were missed, where that makes the description shorter.
 
     All that was found is painted over with the background, and inference looks for objects in what is left, from the
-    viewpoints that are known by now.
+    viewpoints that it found first. If there are more objects than slots, the most likely ones stay.
     """
     shown = model.render(most_likely(known), annealing)
     bare = shown.perceived[:, :, :1]
     left = replace(batch, image=bare * batch.image + (1 - bare) * shown.background)
     both = joined(known, model.find_objects(left, known, still(noise)))
     kept = without_surplus(model, batch, both, annealing)
-    more = with_objects(kept, kept.logit_kappa.topk(known.logit_kappa.shape[1]).indices)
+    likeliest = kept.logit_kappa.argsort(dim=1, descending=True, stable=True)
+    more = with_objects(kept, likeliest[:, : known.logit_kappa.shape[1]])
     return shortest(model, batch, [known, more], annealing)
 
 

@@ -202,8 +202,8 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         latents = self.answer(posterior, noise, annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
 
-    def take_care(self, care: Care) -> None:
-        """Careful answers from now on."""
+    def take_care(self, care: Care | None) -> None:
+        """Careful answers from now on; with None, the paper's."""
         self.care = care
 
     def settle(
@@ -227,7 +227,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         they leave unexplained. It needs no truth, and chooses between answers.
         """
         layers = self.generation(latents)
-        objects = (latents.z_prs * self.prices(batch, posterior, layers, annealing)).sum(1)
+        objects = (latents.z_prs * self.prices(posterior, annealing)).sum(1)
         background = normal_kl(posterior.mu_bck, posterior.log_sigma_bck)
         views = sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
         return self.misfit(batch, layers, latents, annealing) + objects + background + views
@@ -237,9 +237,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         shown = self.overlay(layers, latents, layers.logit_shp, layers.appearance, annealing)
         return negative_log_likelihood(batch.image, shown.reconstruction, batch.view_mask, self.config.sigma_x)
 
-    def prices(
-        self, batch: SceneBatch, posterior: Posterior, layers: Layers, annealing: Annealing
-    ) -> Float[Tensor, "B K"]:
+    def prices(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]:
         """Nats of each object's code: what would be saved if it were absent, and its code that of the prior.
 
         L_rho and L_prs, half a nat an object, are left out.

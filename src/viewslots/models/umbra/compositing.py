@@ -23,9 +23,10 @@ def expected_shapes(
 
     s_0 = prod_k (1 - c_k) with c = z_prs sigmoid(logit_shp). An object is seen where it is and nothing nearer is: s_k
     is c_k prod_j (1 - c_j P(j nearer than k)), where the paper's softmax of two orders is P = sigmoid of their
-    difference / lambda. Exact for two objects at a pixel, whose presence is drawn too; near it for more, whose shares
-    are scaled to sum to 1 - s_0. Probabilities in the paper's own formula would let the faint edge of a near object
-    take a whole pixel of one behind it, and order would have to be vague to avoid that.
+    difference / lambda. Exact for two objects at a pixel, whose presence is drawn too. Of more, shares are scaled to
+    sum to 1 - s_0: near the truth where their order is clear, else too much goes to the nearest. Probabilities in the
+    paper's own formula would let the faint edge of a near object take a whole pixel of one behind it, and order would
+    have to be vague to avoid that.
     """
     cover = logit_shp.sigmoid() * logit_prs.sigmoid()[:, None, :, None, None]
     covers = cover.unbind(2)

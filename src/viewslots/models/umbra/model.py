@@ -77,18 +77,17 @@ class Umbra(Ocloc):
     ) -> Float[Tensor, "B"]:
         """Nats for all pixels that objects take from the background, and for their shadows.
 
-        What is hidden behind another object costs nothing: else it would be cut off, and no order be needed.
+        What other objects hide of a shape costs nothing: else it would be cut off, and no order be needed. A shadow
+        costs wherever it lies.
         """
         shadows = layers.logit_shadow.sigmoid() * latents.z_prs[:, None, :, None, None]
         prices = self.config.pixel_cost * (1 - rendering.perceived[:, :, 0]) + self.config.shadow_cost * shadows.sum(2)
         return sum_over_views(prices, batch.view_mask)
 
-    def prices(
-        self, batch: SceneBatch, posterior: Posterior, layers: Layers, annealing: Annealing
-    ) -> Float[Tensor, "B K"]:
+    def prices(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]:
         """Besides its code: itself. What it covers is part of the misfit."""
         assert isinstance(annealing, UmbraAnnealing)
-        return super().prices(batch, posterior, layers, annealing) + annealing.weight_costs * self.config.object_cost
+        return super().prices(posterior, annealing) + annealing.weight_costs * self.config.object_cost
 
     def misfit(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Float[Tensor, "B"]:
         assert isinstance(layers, ShadowedLayers)
