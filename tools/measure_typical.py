@@ -2,7 +2,8 @@
 
 python tools/measure_typical.py src/viewslots/shipped/compact
 
-Scenes of a seed that no training has used, four views each, decomposed from one start each.
+Scenes of a seed that no training has used, four views each, decomposed with the care that the model takes by itself:
+the paper's from one start.
 """
 
 import sys

@@ -9,10 +9,13 @@ import torch
 from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
 from viewslots.evaluation.score import METRICS
+from viewslots.explorer.controls import FIRST_SCENE, PICTURES
 from viewslots.explorer.facts import Facts, facts_of
 from viewslots.explorer.fresh import MOST_NUMBER, distinct, fresh_scene, world_for
 from viewslots.explorer.opened import Opened, open_numbered
 from viewslots.explorer.panels import facts_panel
+from viewslots.models.ocloc.care import Care
+from viewslots.models.umbra.model import Umbra
 from viewslots.viewpoints.scene import InferredScene, Reader, View, load
 
 SEGMENTS = ["0011..", "0.1.2."]
@@ -37,6 +40,7 @@ def by_hand(reader: Reader) -> Opened:
             complete=row(found, "ab?"),
             appearance=torch.zeros(3, 3, 1, 6),
             background=torch.zeros(3, 1, 6),
+            bare=torch.zeros(3, 1, 6),
             order=torch.tensor(order),
             shown=(0, 1, 2),
         )
@@ -151,10 +155,14 @@ def test_a_model_without_a_world_imagines_its_scenes(reader: Reader) -> None:
     assert torch.equal(one.images, same.images)
 
 
-def test_the_shipped_model_understands_a_fresh_scene() -> None:
-    """Chance is 0 for ARI: far above it, the whole chain from number to score fits together."""
-    compact = load("compact")
-    facts = facts_of(open_numbered(compact, world_for("compact", compact.size), 26, 3), 0)
+def test_the_shipped_model_understands_its_first_scene(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance is 0 for ARI: far above it, the whole chain from number to score fits together.
+
+    With less care than the model takes, to save time.
+    """
+    monkeypatch.setattr(Umbra, "care", Care(2, 1, 3))
+    umbra = load("umbra")
+    facts = facts_of(open_numbered(umbra, world_for("umbra", umbra.size), FIRST_SCENE, PICTURES), 0)
     assert facts.scores is not None
     assert facts.scores["ARI-O"] is not None
     assert facts.scores["ARI-O"] > 0.5

@@ -57,10 +57,10 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(browser: Browser) -> Iterator[Served]:
-    """`viewslots explore` in a process of its own. At its end nothing of it is left on the disk."""
+    """`viewslots explore` of the faster model, in a process of its own. It leaves nothing on the disk."""
     with tempfile.TemporaryDirectory() as name:
         process = subprocess.Popen(
-            [sys.executable, "-m", "viewslots", "explore", "--port", "0", "--device", "cpu"],
+            [sys.executable, "-m", "viewslots", "explore", "compact", "--port", "0", "--device", "cpu"],
             env={**os.environ, "TMPDIR": name},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -13,7 +13,7 @@ from scipy.ndimage import binary_erosion
 
 from viewslots.explorer import panels
 from viewslots.explorer.opened import Opened
-from viewslots.explorer.paint import SIDE, depth_shaded, enlarged, painted, rim, tinted, x_ray
+from viewslots.explorer.paint import SIDE, background_pictures, depth_shaded, enlarged, painted, rim, tinted, x_ray
 from viewslots.explorer.session import Session
 from viewslots.figures.sheets import object_colors
 from viewslots.viewpoints.scene import View
@@ -35,7 +35,9 @@ def two_squares() -> View:
     ground = torch.full((3, 32, 32), 0.25)
     masks = torch.stack([1 - seen - near, seen, near])
     image = masks[0] * ground + masks[1] * appearance[0] + masks[2] * appearance[1]
-    return View(image, masks, torch.stack([far, near]), appearance, ground, torch.tensor([0.0, 1.0]), (0, 1))
+    return View(
+        image, masks, torch.stack([far, near]), appearance, ground, ground + 0.5, torch.tensor([0.0, 1.0]), (0, 1)
+    )
 
 
 def at(pixels: np.ndarray, row: int, column: int) -> np.ndarray:
@@ -109,10 +111,22 @@ def test_a_card_for_every_layer(opened: Opened) -> None:
     page, view = panels.layers(session), session.table.rendered
     assert re.findall(r'data-object="(\d)"', page) == ["1", "2"]
     assert "object 1: switched off" in page
-    seen, whole, ground = pictures_in(page)
+    seen, whole, around, ground = pictures_in(page)
     for pixels, alpha in ((seen, view.masks[2]), (whole, view.complete[1])):
         np.testing.assert_array_equal(pixels[..., 3], (alpha * 255).round().numpy())
-    np.testing.assert_allclose(ground / 255, view.background.clamp(0, 1).permute(1, 2, 0).numpy(), atol=0.002)
+    np.testing.assert_array_equal(around[..., 3], (view.masks[0] * 255).round().numpy())
+    for pixels, values in ((around[..., :3], view.background), (ground, view.bare)):
+        np.testing.assert_allclose(pixels / 255, values.clamp(0, 1).permute(1, 2, 0).numpy(), atol=0.002)
+
+
+def test_shadows_are_on_what_is_seen_of_the_background_alone() -> None:
+    around, ground = background_pictures(two_squares())
+    assert (around[..., :3] == 64).all()
+    assert (ground == 191).all()
+
+
+def test_there_are_words_until_there_is_a_picture() -> None:
+    assert "takes some seconds" in panels.waiting()
 
 
 def test_the_second_scene_shows_its_objects_by_number(other: Opened) -> None:

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 import viewslots.explorer
+from viewslots.commands.explore import explore
 from viewslots.errors import UserError
+from viewslots.explorer import serve
+from viewslots.explorer.fresh import world_for
 from viewslots.explorer.serve import free_port, require_gradio, stop_signals
+from viewslots.models.umbra.model import Umbra
+from viewslots.scenes.world import World
+from viewslots.viewpoints.scene import Reader
 
 
 def refused(*words: str) -> str:
@@ -79,3 +85,13 @@ def test_signals_are_given_back() -> None:
         signal.raise_signal(signal.SIGTERM)
         assert stopped.wait(10)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_without_a_name_the_page_shows_the_model_that_knows_shadows(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[tuple[Reader, World | None]] = []
+    monkeypatch.setattr(serve, "serve", lambda reader, world, *_: served.append((reader, world)))
+    explore(device="cpu")
+    ((reader, world),) = served
+    assert isinstance(reader.model, Umbra)
+    assert reader.name == "umbra"
+    assert world == world_for("clevr-m1", 64)

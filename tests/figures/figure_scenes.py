@@ -49,7 +49,7 @@ def flat_view(shown: tuple[int, ...] = (0, 2, 3)) -> View:
     appearance = colours[:, :, None, None].expand(SLOTS, 3, SIZE, SIZE)
     order = torch.arange(SLOTS).float()
     background = torch.full((3, SIZE, SIZE), 0.6)
-    return View(background, masks, complete, appearance, background, order, shown)
+    return View(background, masks, complete, appearance, background, background + 0.2, order, shown)
 
 
 def as_bytes(picture: torch.Tensor) -> np.ndarray:

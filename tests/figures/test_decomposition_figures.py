@@ -59,7 +59,7 @@ def test_half_covered_pixels_are_half_white() -> None:
 
 def test_backgrounds() -> None:
     view = flat_view()
-    assert (background_cell(view, "complete") == 153).all()
+    assert (background_cell(view, "complete") == 204).all()
     seen = background_cell(view, "perceived")
     assert (seen[0:4] == 255).all()
     assert (seen[4:8] == 153).all()

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from viewslots.model_presets import TINY
 from viewslots.models.ocloc.care import Care, most_likely
 from viewslots.models.ocloc.config import DecoderConfig, StartConfig
+from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.umbra.config import UmbraConfig
 from viewslots.models.umbra.model import Umbra
 from viewslots.types import Latents
@@ -78,6 +80,23 @@ def test_a_shadow_goes_with_its_object(scene: InferredScene) -> None:
     assert (whole < bare - 0.01).any()
     first = scene.render(shown=[0]).background
     assert ((whole <= first + 1e-6) & (first <= bare + 1e-6)).all()
+
+
+def test_the_bare_background_has_no_shadows(scene: InferredScene) -> None:
+    empty, view = scene.render(shown=[]), scene.render()
+    assert torch.allclose(empty.background, empty.bare)
+    assert torch.allclose(view.bare, empty.bare, atol=1e-6)
+    rendered = scene.reader.model.render(
+        Latents(scene.views[:1][None], scene.background[None], scene.objects[None], torch.full((1, 3), torch.inf)),
+        scene.reader.model.annealed(),
+    )
+    assert torch.allclose(view.image, rendered.reconstruction[0, 0], atol=1e-6)
+    assert torch.allclose(view.background, rendered.background[0, 0], atol=1e-6)
+
+
+def test_how_many_starts_people_are_shown(reader: Reader) -> None:
+    assert reader.starts == Umbra.care.starts == 4
+    assert Reader(Ocloc(TINY)).starts == 6
 
 
 def test_facts_of_an_object_are_those_of_its_picture(scene: InferredScene) -> None:

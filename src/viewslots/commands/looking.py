@@ -17,7 +17,9 @@ def decompose(
     /,
     out: Path,
     slots: Slots = None,
-    starts: int = 6,
+    starts: Annotated[
+        int | None, arg(metavar="N", help_behavior_hint="(default: 4 for umbra, 6 for the paper's model)")
+    ] = None,
     seed: int = 0,
     device: Device = "auto",
     which: Literal["best", "last"] = "best",
@@ -27,11 +29,11 @@ def decompose(
     Pictures are turned upright, cropped to the square in the middle and made as small as the model sees.
 
     Args:
-        run: A run folder, a saved model, or the name of a shipped one (compact).
+        run: A run folder, a saved model, or the name of a shipped one (umbra, compact).
         images: Pictures of one scene from different places: PNG, JPEG, WebP, GIF, BMP, TIFF.
         out: Folder for layers/, complete/, reconstruction/, observation/, sheet.png and scene.json.
         slots: How many objects may be found at most.
-        starts: How many random starts of the search are tried; the one that describes the pictures best is the answer.
+        starts: How many random starts are tried; the one that describes the pictures most shortly goes on.
         seed: Decides where the search starts; another one may find other objects.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
@@ -44,7 +46,9 @@ def decompose(
     if not images:
         raise UserError("name at least one picture")
     require_free(out)
-    scene = load(run, device=pick_device(device), which=which).decompose(images, seed=seed, slots=slots, starts=starts)
+    reader = load(run, device=pick_device(device), which=which)
+    starts = reader.starts if starts is None else starts
+    scene = reader.decompose(images, seed=seed, slots=slots, starts=starts)
     sheets = [decomposition_figure([scene], kind).image() for kind in ("perceived", "complete")]
     about = {"pictures": [str(path) for path in images], "starts": starts, "seed": seed, "provenance": provenance()}
     made = export_scene(scene, out, about, sheets)

@@ -25,7 +25,7 @@ from viewslots.figures.decompositions import (
 )
 from viewslots.figures.strips import novel_views
 from viewslots.viewpoints.export import pixels_of
-from viewslots.viewpoints.scene import InferredScene
+from viewslots.viewpoints.scene import InferredScene, Reader
 
 GENERATOR = '<meta name="generator" content="viewslots demo">'
 LOOK = """
@@ -86,11 +86,21 @@ def introduction(story: Story) -> str:
         f"<p>The model is <b>{html.escape(facts.name)}</b>, which comes with the package: small "
         f"({facts.parameters / 1e6:.1f} million parameters; the paper's has 55 million), "
         f"{html.escape(facts.training())}. "
-        "It knows scenes of this kind alone, shows them blurred, and like the paper's model often takes a shadow for a "
-        f"part of its object. {html.escape(story.counting())}</p>\n"
-        f"<p>Where it starts to look is random. Of {story.starts} starts, the one that describes its pictures best is "
-        "shown, and objects that explain nothing are left out, which needs no truth; scores are those of single starts "
-        "with all objects, as the paper has it.</p>"
+        "It knows scenes of this kind alone and shows them blurred. A shadow lies on the background, but belongs to "
+        f"its object and goes where that goes. {html.escape(story.counting())}</p>\n"
+        f"<p>{html.escape(care_taken(story.scenes[0].reader))}</p>"
+    )
+
+
+def care_taken(reader: Reader) -> str:
+    """How answers are found."""
+    care = reader.care
+    looks = "".join([f", then {number_of(care.looks, 'more look')} at what no object explains yet"] * (care.looks > 0))
+    steps = "".join([f", and small corrections ({care.refinement} gradient steps a time)"] * (care.refinement > 0))
+    return (
+        f"Where it starts to look is random. Of {number_of(reader.starts, 'start')}, the one that describes the "
+        f"pictures most shortly goes on{looks}{steps}. Objects that explain too little are left out. None of this "
+        "needs the truth."
     )
 
 
@@ -110,7 +120,8 @@ def scene_section(scene: InferredScene, number: int, story: Story) -> str:
     seen = layer_table(scene, number, "perceived")
     return (
         f"<h2>{html.escape(text)}</h2>\n"
-        '<p class="layers">Layers as the model completes them, hidden parts included; the surest object first.</p>\n'
+        '<p class="layers">Layers as the model completes them, hidden parts included; the surest object first. '
+        "The background is bare; shadows on it are among what is seen.</p>\n"
         f"{layer_table(scene, number, 'complete')}\n"
         f"<details>\n<summary>What is seen of each layer</summary>\n{seen}\n</details>\n"
         f"{new_views_table(scene, number, story.held_out[number - 1])}"
@@ -161,9 +172,9 @@ def score_section(story: Story) -> str:
     meanings = "\n".join(f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in MEANINGS.items())
     return (
         "<h2>Scores</h2>\n"
-        f"<p>A handful of scenes tells little: expect these numbers to jump by a tenth or more with other scenes. They "
-        f"are means over {REPEATS} answers, by the formulas of the paper's appendix; 1 is perfect. For numbers that "
-        "hold, see <code>viewslots evaluate</code>.</p>\n"
+        "<p>A handful of scenes tells little: expect these numbers to jump by a tenth or more with other scenes. The "
+        f"model's are those of the answers above, those of k-means are means over {REPEATS} answers, by the formulas "
+        "of the paper's appendix; 1 is perfect. For numbers that hold, see <code>viewslots evaluate</code>.</p>\n"
         f"{score_table(rows)}\n<dl>\n{meanings}\n</dl>\n"
         "<details>\n<summary>The same, averaged as the published numbers were</summary>\n"
         f"{score_table(pooled)}\n</details>"

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +30,10 @@ from viewslots.figures.decompositions import decomposition_figure
 from viewslots.figures.film import Frames, save_gif, save_mp4, turning_frames
 from viewslots.figures.sheets import contact_sheet
 from viewslots.types import BACKGROUND, Pictures, Progress
-from viewslots.viewpoints.scene import load
+from viewslots.viewpoints.scene import InferredScene, Reader, load
 
-MODEL, PRESET, SPLIT = "compact", "clevr-m1", "test1"
+MODEL, PRESET, SPLIT = "umbra", "clevr-m1", "test1"
 SCENES, VIEWS, NEW_VIEWS, FRAMES = 4, 4, 4, 60
-STARTS = 6
-"""Of so many random starts the one that describes its pictures best is shown."""
 REPORT, SHEET, FILM, SCORES, LAYERS = "report.html", "truth.png", "film", "scores.json", "decomposition"
 
 
@@ -62,7 +61,7 @@ def run_demo(
     out: Path, seed: int, *, scenes: int = SCENES, frames: int = FRAMES, progress: Progress = lambda done, total: None
 ) -> Demo:
     """The page and all that is in it, in `out`; a demo that was there before is replaced, its scenes stay."""
-    folder, total = out / f"seed-{seed}", scenes + 4
+    folder, total = out / f"seed-{seed}", 2 * scenes + 3
     with plain_errors("writing", out):
         require_own(out)
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,22 +85,32 @@ def show_scenes(store: Store, out: Path, folder: Path, seed: int, frames: int, p
     """What the model makes of the scenes, as files."""
     reader = load(shipped_folder(MODEL))
     seen, held_out = pictures_of(store)
-    inferred = [reader.decompose(pictures, starts=STARTS) for pictures in seen]
-    progress(1, 4)
-    scores = all_scores(MODEL, reader.model, store, SPLIT, VIEWS, reader.slots)
+    total = len(seen) + 3
+    inferred = decomposed(reader, seen, lambda done, _: progress(done, total))
+    scores = all_scores(MODEL, inferred, store, SPLIT, VIEWS, reader.slots)
     write_json(folder / SCORES, scores)
-    progress(2, 4)
+    progress(total - 2, total)
     film = saved_film(turning_frames(inferred, frames), folder / FILM)
-    progress(3, 4)
+    progress(total - 1, total)
     decomposition_figure(inferred, "complete").save(folder / LAYERS)
     truth = stored_pictures(store)
     contact_sheet(truth, zoom=2).save(folder / SHEET)
     facts = model_facts(MODEL, sum(part.numel() for part in reader.model.parameters()))
-    story = Story(facts, inferred, STARTS, held_out, visible_objects(truth), scores, seed)
+    story = Story(facts, inferred, held_out, visible_objects(truth), scores, seed)
     page = report_page(story, (folder / SHEET).read_bytes(), film, next_commands(store.path))
     (out / REPORT).write_text(page, encoding="utf-8")
-    progress(4, 4)
+    progress(total, total)
     return Demo(out / REPORT, folder / SHEET, film, store.path, scores, seed)
+
+
+def decomposed(reader: Reader, seen: Float[Tensor, "S M 3 H W"], progress: Progress) -> list[InferredScene]:
+    """Scenes side by side, a thread each: they do not know of each other, and one alone is too little for two cores."""
+    inferred: list[InferredScene] = []
+    with ThreadPoolExecutor(min(len(seen), os.cpu_count() or 1)) as threads:
+        for scene in threads.map(lambda pictures: reader.decompose(pictures, starts=reader.starts), seen):
+            inferred.append(scene)
+            progress(len(inferred), len(seen))
+    return inferred
 
 
 def require_own(out: Path) -> None:
@@ -167,10 +176,10 @@ def next_commands(data: Path) -> list[tuple[str, str]]:
     call, scenes = program(), shlex.quote(str(data))
     return [
         (f"{call} explore", "a local page on which you turn the camera and take objects out yourself"),
-        (f"{call} decompose compact PICTURE... --out layers", "your own pictures of one scene"),
+        (f"{call} decompose {MODEL} PICTURE... --out layers", "your own pictures of one scene"),
         (
-            f"{call} figures compact --data {scenes} --out figures",
+            f"{call} figures {MODEL} --data {scenes} --out figures",
             "all figures of these scenes, ready for print",
         ),
-        (f"{call} train compact --data live --run runs/mine", "train a model of your own"),
+        (f"{call} train compact --data live --run runs/mine", "train a model of your own: the paper's, in small"),
     ]

@@ -1,14 +1,22 @@
 """The eight scores of a model and of the floor on a handful of scenes."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import Store
+from viewslots.data.views import FirstViews
 from viewslots.evaluation.floor import KMeansMethod
 from viewslots.evaluation.protocol import Method, Plan, evaluate
 from viewslots.evaluation.report_rows import FLOOR
+from viewslots.evaluation.score import SceneScores, score_scenes
 from viewslots.evaluation.uncertainty import Values
+from viewslots.viewpoints.answers import decomposition
+from viewslots.viewpoints.scene import InferredScene
 
 REPEATS = 5
+"""Answers of the floor, which costs little."""
 Scores = dict[str, dict[str, Values]]
 """By method, then by convention."""
 
@@ -32,6 +40,16 @@ def scores_of(method: Method, store: Store, plan: Plan) -> dict[str, Values]:
     return {kind: found[kind] for kind in ("paper", "pooled")}
 
 
-def all_scores(name: str, model: Method, store: Store, split: str, views: int, slots: int) -> Scores:
+def scores_of_answers(scenes: Sequence[InferredScene], store: Store, split: str, views: int) -> dict[str, Values]:
+    """Of the very answers that are shown."""
+    dataset, parts = SceneDataset(store.split(split)), []
+    for index, scene in enumerate(scenes):
+        truth = dataset.truth([index], FirstViews(views))
+        parts.append(score_scenes(decomposition(scene, scene.render_many(scene.views)), truth))
+    scores = SceneScores.concatenate(parts)
+    return {"paper": scores.paper(), "pooled": scores.pooled()}
+
+
+def all_scores(name: str, scenes: Sequence[InferredScene], store: Store, split: str, views: int, slots: int) -> Scores:
     plan = Plan(split=split, views=views, slots=slots, repeats=REPEATS, extras=False)
-    return {name: scores_of(model, store, plan), FLOOR: scores_of(KMeansMethod(), store, plan)}
+    return {name: scores_of_answers(scenes, store, split, views), FLOOR: scores_of(KMeansMethod(), store, plan)}

@@ -29,13 +29,17 @@ class ModelFacts:
     views: int | None
     validated: dict[str, float | None]
     """Scores on the validation scenes at the end of training, by the appendix's formulas."""
+    first: str | None = None
+    """The model whose weights it started from."""
 
     def training(self) -> str:
         """Half a sentence."""
         if self.steps is None or self.data is None:
             return "how it was trained is not on record"
+        first = f", first as {self.first}, then" if self.first else ""
         views = f", {self.views} pictures at a time" if self.views else ""
-        return f"trained without labels for {self.steps:,} steps on scenes of {self.data}{views} (seed {self.seed})"
+        where = f"on scenes of {self.data}{views} (seed {self.seed})"
+        return f"trained without labels{first} for {self.steps:,} steps {where}"
 
 
 def shipped_folder(name: str) -> Path:
@@ -55,6 +59,7 @@ def model_facts(name: str, parameters: int) -> ModelFacts:
         data=config.get("world"),
         views=config.get("views"),
         validated=facts.get("scores") or {},
+        first=config.get("init"),
     )
 
 
@@ -64,8 +69,6 @@ class Story:
 
     model: ModelFacts
     scenes: Sequence[InferredScene]
-    starts: int
-    """How many random starts each scene is the best of."""
     held_out: Float[Tensor, "S V 3 H W"]
     visible: Sequence[int]
     """How many objects are to be seen, a scene."""

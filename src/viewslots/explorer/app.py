@@ -202,10 +202,13 @@ class Page:
         self._edits(mix.undo, Session.undo, [], edited)
 
     def _opens(self, triggers: list[Any], answer: Answer, inputs: list[Any], outputs: list[Any], **how: Any) -> None:
-        """Takes seconds: one at a time, of all users, and further clicks meanwhile do nothing."""
-        how |= {"show_progress": "minimal", "show_progress_on": [self.look.picture]}
-        how |= {"concurrency_limit": 1, "concurrency_id": "opening", "api_visibility": "private"}
-        gr.on(triggers, self.answering(answer, self.pace), inputs, outputs, **how)
+        """One at a time, of all users, and further clicks meanwhile do nothing."""
+        gr.on(triggers, self.answering(answer, self.pace), inputs, outputs, **self.opening(), **how)
+
+    def opening(self) -> dict[str, Any]:
+        """Of everything that takes seconds; meanwhile the picture says so."""
+        shown = {"show_progress": "minimal", "show_progress_on": [self.look.picture]}
+        return shown | {"concurrency_limit": 1, "concurrency_id": "opening", "api_visibility": "private"}
 
     def _follows(self, part: Any, answer: Answer, inputs: list[Any], outputs: list[Any]) -> None:
         """Of many fast moves, only the last one waiting is answered."""
@@ -265,6 +268,6 @@ def theme() -> gr.themes.Base:
 def build(explorer: Explorer) -> gr.Blocks:
     with gr.Blocks(title="viewslots explorer", analytics_enabled=False, delete_cache=(60, 600)) as blocks:
         page = Page(explorer)
-        blocks.load(page.answering(page.load), None, page.everything, **LOOKING)
+        blocks.load(page.answering(page.load), None, page.everything, **page.opening())
         blocks.unload(page.closed)
     return blocks.queue(max_size=MOST_QUEUED, default_concurrency_limit=AT_ONCE, api_open=False)

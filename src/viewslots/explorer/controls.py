@@ -105,7 +105,7 @@ def laid_out(directions: int) -> Controls:
 
 def picture_parts() -> PictureParts:
     return PictureParts(
-        picture=gr.HTML(elem_id="picture", js_on_load=None, min_height=320),
+        picture=gr.HTML(panels.waiting(), elem_id="picture", js_on_load=None, min_height=320),
         mode=gr.Radio(list(MODES), value=MODES[0], label="Look at it as", elem_id="mode"),
         switches=gr.CheckboxGroup([], label="Switch on and off", elem_id="switches"),
     )

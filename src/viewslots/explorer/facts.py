@@ -10,8 +10,9 @@ from torch import Tensor
 from viewslots.data.dataset import SceneTruth
 from viewslots.evaluation.matching import match
 from viewslots.evaluation.score import METRICS, score_scenes
-from viewslots.explorer.opened import Opened, decomposition
+from viewslots.explorer.opened import Opened
 from viewslots.types import BACKGROUND, Decomposition
+from viewslots.viewpoints.answers import decomposition
 
 
 @dataclass(frozen=True)

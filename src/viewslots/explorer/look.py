@@ -10,6 +10,13 @@ CSS = """
 .vs-main figcaption { display: flex; flex-wrap: wrap; gap: 4px 16px; justify-content: space-between; max-width: 560px;
   margin: 8px auto 0; }
 .vs-save a { margin-left: 8px; padding: 6px 0; text-decoration: underline; }
+.vs-waiting { padding: 120px 24px; text-align: center; border: 1px dashed var(--border-color-primary);
+  border-radius: 10px; }
+#picture .pending { opacity: 1 !important; }
+#picture .pending .vs-main { position: relative; }
+#picture .pending .vs-main img { opacity: 0.25; }
+#picture .pending .vs-main::before { content: "The model looks at the pictures: some seconds";
+  position: absolute; z-index: 1; inset: 40% 0 auto; text-align: center; font-weight: 600; }
 .vs-note { margin: 2px 0 8px; font-size: 0.92em; opacity: 0.8; }
 .block.vs-inset { padding: 10px 14px 4px; background: var(--block-background-fill); }
 .vs-inset h3, .vs-inset p { margin: 0 !important; }

@@ -1,6 +1,5 @@
 """A scene on the table: what the model was shown, what it made of it, and the truth where there is one."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +10,10 @@ from torch import Tensor
 from viewslots.data.dataset import SceneTruth
 from viewslots.explorer.fresh import MOST_PICTURES, check_number, fresh_scene, picture_count
 from viewslots.scenes.world import World
-from viewslots.types import Decomposition, Pictures
+from viewslots.types import Pictures
 from viewslots.viewpoints.edits import surest_first
 from viewslots.viewpoints.likeness import unlikeness
 from viewslots.viewpoints.scene import InferredScene, Reader, View
-
-STARTS = 6
-"""Random starts of which the one that describes the pictures best is shown, as in `viewslots decompose`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +42,7 @@ def open_numbered(reader: Reader, world: World | None, number: int, pictures: in
     if world is None:
         return open_imagined(reader, number, pictures)
     fresh = fresh_scene(world, number, pictures, reader.device.type)
-    scene = surest_first(reader.decompose(list(fresh.pictures.image[0]), starts=STARTS))
+    scene = surest_first(reader.decompose(list(fresh.pictures.image[0]), starts=reader.starts))
     truth = scene_truth(fresh.pictures, reader.device)
     return Opened(f"Scene {number}", scene, rebuilt_views(scene), fresh.names, truth)
 
@@ -56,13 +52,13 @@ def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
     check_number(number)
     dreamt = reader.prior(number, picture_count(pictures, MOST_PICTURES))
     images = torch.stack([view.image.clamp(0, 1) for view in rebuilt_views(dreamt)])
-    scene = surest_first(reader.decompose(images, starts=STARTS))
+    scene = surest_first(reader.decompose(images, starts=reader.starts))
     return Opened(f"Imagined scene {number}", scene, rebuilt_views(scene))
 
 
 def open_photos(reader: Reader, images: Float[Tensor, "M 3 H W"]) -> Opened:
     """Let the model read a user's own pictures, already checked and cut to its size."""
-    scene = surest_first(reader.decompose(images, starts=STARTS))
+    scene = surest_first(reader.decompose(images, starts=reader.starts))
     return Opened("Your pictures", scene, rebuilt_views(scene), warning=unlikeness(scene))
 
 
@@ -75,20 +71,3 @@ def scene_truth(pictures: Pictures, device: torch.device) -> SceneTruth:
     arrays = {name: torch.from_numpy(getattr(pictures, name)).to(device) for name in names}
     mask = torch.ones(pictures.segment.shape[:2], dtype=torch.bool, device=device)
     return SceneTruth(**arrays, view_mask=mask)
-
-
-def decomposition(scene: InferredScene, views: Sequence[View]) -> Decomposition:
-    """The rebuilt views as the metrics want them."""
-
-    def stacked(name: str) -> Tensor:
-        return torch.stack([getattr(view, name) for view in views])[None]
-
-    return Decomposition(
-        reconstruction=stacked("image"),
-        layer_masks=stacked("masks"),
-        has_background=True,
-        complete_shapes=stacked("complete"),
-        presence=scene.presence[None],
-        presence_probability=scene.presence[None],
-        depth_order=stacked("order"),
-    )

@@ -115,3 +115,8 @@ def layer_pictures(view: View, shown: Collection[int]) -> dict[int, tuple[Rgba, 
         k: (cut_out(view.appearance[k], view.masks[k + 1]), cut_out(view.appearance[k], view.complete[k]))
         for k in sorted(shown)
     }
+
+
+def background_pictures(view: View) -> tuple[Rgba, Rgb]:
+    """What is seen of the background, shadows on it, and the whole of it, bare."""
+    return cut_out(view.background, view.masks[0]), small(view.bare)

@@ -15,9 +15,9 @@ from PIL import Image
 
 from viewslots.explorer.facts import Facts
 from viewslots.explorer.opened import Opened
-from viewslots.explorer.paint import as_bytes, layer_pictures, palette, small
+from viewslots.explorer.paint import as_bytes, background_pictures, layer_pictures, palette, small
 from viewslots.explorer.session import Session
-from viewslots.explorer.words import METRIC_WORDS, PRESENT_WORDS, X_RAY_WORDS
+from viewslots.explorer.words import METRIC_WORDS, PRESENT_WORDS, WAITING_WORDS, X_RAY_WORDS
 
 Pixels = UInt8[np.ndarray, "H W C"]
 
@@ -42,6 +42,11 @@ def image(pixels: Pixels, alt: str, class_name: str = "") -> str:
 
 def figure(picture: str, caption: str) -> str:
     return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
+
+
+def waiting() -> str:
+    """In the place of the large picture, until there is one."""
+    return f'<p class="vs-waiting" role="status">{WAITING_WORDS}</p>'
 
 
 def main_picture(session: Session) -> str:
@@ -101,11 +106,14 @@ def layers(session: Session) -> str:
             cards.append(f'<div class="vs-card" data-object="{k + 1}">{seen}{whole}<span>{title}</span></div>')
         else:
             cards.append(f'<div class="vs-card vs-off" data-object="{k + 1}"><span>{title}: switched off</span></div>')
-    ground = image(small(view.background), "the background alone", "vs-thumb")
-    cards.append(f'<div class="vs-card">{ground}<span>background</span></div>')
+    around, bare = background_pictures(view)
+    ground = image(around, "background, what is seen of it", "vs-thumb")
+    cards.append(
+        f'<div class="vs-card">{ground}{image(bare, "the bare background", "vs-thumb")}<span>background</span></div>'
+    )
     return (
-        '<h3>Its layers, seen from here</h3><p class="vs-note">Left: what is seen of an object. Right: the whole of '
-        f'it, with what others hide. {X_RAY_WORDS}</p><div class="vs-strip">{"".join(cards)}</div>'
+        '<h3>Its layers, seen from here</h3><p class="vs-note">Left: what is seen of a layer. Right: the whole of '
+        f'it, with what others hide; the background bare. {X_RAY_WORDS}</p><div class="vs-strip">{"".join(cards)}</div>'
     )
 
 

@@ -11,6 +11,7 @@ PAD_WAYS = ("left and right on the pad", "up and down on the pad")
 
 PRESENT_WORDS = "How sure the model is that this object is there"
 X_RAY_WORDS = "Switch to X-ray above to see all outlines at once."
+WAITING_WORDS = "The model looks at the first scene. That takes some seconds, as for every new one."
 
 METRIC_WORDS = {
     "ARI-A": (

@@ -38,7 +38,8 @@ def object_cells(scene: InferredScene, view: View, kind: Kind) -> list[Pixels]:
 
 
 def background_cell(view: View, kind: Kind) -> Pixels:
-    return pixels_of(view.background) if kind == "complete" else on_white(view.background, view.masks[0])
+    """What is seen has shadows on it; the whole of it, as behind no objects, has none."""
+    return pixels_of(view.bare) if kind == "complete" else on_white(view.background, view.masks[0])
 
 
 def tinted(image: Float[Tensor, "3 H W"], view: View, order: Sequence[int]) -> Pixels:

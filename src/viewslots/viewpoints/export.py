@@ -93,7 +93,7 @@ def view_pictures(view: View, place: int, numbering: Numbering) -> dict[str, Ima
     pictures = {
         f"reconstruction/view-{place}.png": opaque(view.image),
         f"layers/view-{place}-background.png": with_alpha(view.background, view.masks[0]),
-        f"complete/view-{place}-background.png": opaque(view.background),
+        f"complete/view-{place}-background.png": opaque(view.bare),
     }
     for number, k in numbering:
         name = f"view-{place}-object-{number}.png"

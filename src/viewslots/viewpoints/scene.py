@@ -23,13 +23,15 @@ PRESENT = 0.5
 """An object is present from this probability on."""
 MOST_SLOTS = 64
 """Memory grows with them; no scene of ours has more objects."""
+STARTS = 6
+"""Random starts for an answer that people look at, of a model that takes no care by itself."""
 VIEWS_AT_ONCE = 8
 """Bounds the memory of `render_many`; larger batches are not faster on a CPU."""
 
 
 def load(source: str | Path, *, device: str = "cpu", which: Which = "best") -> "Reader":
     """A model to look through: the name of a shipped one, a run folder, a folder written by save_pretrained."""
-    model = load_run(source, which=which)
+    model = load_run(source, which=which).requires_grad_(False)  # refinement follows codes; weights would be in its way
     from_hub = isinstance(source, str) and source.startswith(HUB)
     return Reader(model.to(device), str(source), None if from_hub else read_typical(find_run(source)))
 
@@ -47,7 +49,9 @@ class View:
     appearance: Float[Tensor, "K 3 H W"]
     """Colours of each object, also where it is hidden or has no shape."""
     background: Float[Tensor, "3 H W"]
-    """Complete, as if no object stood before it; of a model that knows shadows, with those of the shown objects."""
+    """Also where objects hide it; of a model that knows shadows, with those of the shown objects."""
+    bare: Float[Tensor, "3 H W"]
+    """The background as if there were no objects: without their shadows."""
     order: Float[Tensor, "K"]
     """Larger is nearer; -inf for an object that is not shown."""
     shown: tuple[int, ...]
@@ -106,6 +110,11 @@ class Reader:
     def care(self) -> Care:
         """How scenes are answered: as the model itself does, and never as carelessly as in the paper."""
         return self.model.care or Care()
+
+    @property
+    def starts(self) -> int:
+        """How many random starts are tried for what people look at."""
+        return STARTS if self.model.care is None else self.model.care.starts
 
     @torch.no_grad()
     def decompose(
@@ -212,10 +221,11 @@ class InferredScene:
         model, decoded = self.reader.model, list(shown) or [0]
         presence = torch.full((1, len(decoded)), torch.inf if shown else -torch.inf, device=views.device)
         latents = Latents(views[None], self.background[None], self.objects[decoded][None], presence)
-        rendering = model.render(latents, model.annealed())
-        return (self._view(rendering, v, shown) for v in range(len(views)))
+        layers = model.generation(latents)  # model.render, but that the background is known before shadows fall on it
+        rendering = model.overlay(layers, latents, layers.logit_shp, layers.appearance, model.annealed())
+        return (self._view(rendering, layers.background[0, v], v, shown) for v in range(len(views)))
 
-    def _view(self, rendering: Rendering, v: int, shown: tuple[int, ...]) -> View:
+    def _view(self, rendering: Rendering, bare: Float[Tensor, "3 H W"], v: int, shown: tuple[int, ...]) -> View:
         K, S = len(self.objects), list(shown)
 
         def spread(values: Tensor, fill: float = 0.0) -> Tensor:
@@ -229,6 +239,7 @@ class InferredScene:
             complete=spread(rendering.logit_shp[0, v].sigmoid()),
             appearance=spread(rendering.appearance[0, v]),
             background=rendering.background[0, v],
+            bare=bare,
             order=spread(rendering.order[0, v], -torch.inf),
             shown=shown,
         )
