@@ -11,7 +11,7 @@ from viewslots.viewpoints.export import export_scene
 from viewslots.viewpoints.likeness import unlikeness
 
 out, pictures = Path(sys.argv[1]), sys.argv[2:]
-model = viewslots.load("compact")  # a shipped model; a run folder does as well
+model = viewslots.load("umbra")  # a shipped model; a run folder does as well
 scene = model.decompose(pictures, starts=6)  # of six random starts, the one that rebuilds the pictures best
 
 print(f"{scene.count} objects, in slots {scene.present()}")

@@ -16,7 +16,7 @@ from viewslots.viewpoints.edits import move, take
 world = data_preset("clevr-m1").world(None)
 made = world.render([world.sample(7, "test1", index) for index in (1, 2)], world.slots("test1"))
 
-model = viewslots.load("compact")
+model = viewslots.load("umbra")
 first, second = (model.decompose(pictures[:4]) for pictures in made.image)
 nearest = first.render().nearest_first()[0]
 both = take(second, first, nearest)

@@ -15,7 +15,7 @@ from viewslots.viewpoints.paths import loop
 world = data_preset("clevr-m1").world(None)
 pictures = world.render([world.sample(7, "test1", 2)], world.slots("test1")).image[0, :4]
 
-scene = viewslots.load("compact").decompose(pictures)
+scene = viewslots.load("umbra").decompose(pictures)
 frames = []
 for view in scene.render_many(loop(scene.views, 48)):
     both = torch.cat([view.image, view.x_ray()], 2).clamp(0, 1)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewslots.evaluation.pages import Cell, Row
-from viewslots.evaluation.paper_tables import SAME_METHOD, PaperRow, PaperTable, Published, verdict
+from viewslots.evaluation.paper_tables import COMPARED_WITH, PaperRow, PaperTable, Published, verdict
 from viewslots.evaluation.score import METRICS
 
 Result = Mapping[str, Any]
@@ -33,7 +33,8 @@ EXTRAS = {
 def title(result: Result) -> str:
     """What tells one row of ours from another."""
     kind = {"ocloc": "OCLOC", "ocloc-per-view": "per-view baseline"}.get(result["method"], result["method"])
-    name = f"ours: {kind}, {result.get('preset') or 'unknown preset'}"
+    preset = result.get("preset") or "unknown preset"
+    name = f"ours: {kind}" if preset == kind else f"ours: {kind}, {preset}"
     details = [str(result.get("run"))]
     if result["method"] == FLOOR:
         name, details = "floor: k-means on colours and places", details if result.get("run") != FLOOR else []
@@ -76,7 +77,7 @@ def paper_cell(published: Published | None) -> Cell:
 
 def difference_row(result: Result, table: PaperTable) -> Row | None:
     """Ours minus the paper's row of the same method, in the convention of the published numbers."""
-    row = table.row(SAME_METHOD.get(result["method"], ""))
+    row = table.row(COMPARED_WITH.get(result["method"], ""))
     if row is None:
         return None
     cells = tuple(difference_cell(result["pooled"].get(name), row.scores.get(name)) for name in METRICS)

@@ -187,5 +187,6 @@ def require_init(settings: RunSettings) -> None:
     if first is not None and settings.init is None:
         raise UserError(
             f"{settings.preset} starts from a trained {first}: first run "
-            f"`viewslots train {first} --data DIR --run FIRST`, then this command with --init FIRST"
+            f"`viewslots train {first} --data DIR --run FIRST`, then this command with --init FIRST "
+            "(the name of a shipped model does as well)"
         )
