@@ -148,6 +148,7 @@ modules = ["viewslots.models.ocloc", "viewslots.models.distributions", "viewslot
 with install_import_hook(modules, "beartype.beartype"):
     import torch
     from viewslots.model_presets import TINY
+    from viewslots.models.ocloc.care import Care
     from viewslots.models.ocloc.model import Ocloc
     from viewslots.models.ocloc.per_view import PerViewOcloc
     from viewslots.models.ocloc.schedule import Annealing
@@ -160,6 +161,10 @@ for method in (Ocloc, PerViewOcloc):
     model.sample_prior(2, 2, 4, rng)
 noise = Ocloc(TINY).draw_noise(batch, rng)
 Ocloc(TINY).estimate_views(batch, Ocloc(TINY).infer(batch, noise), noise)
+careful = Ocloc(TINY)
+careful.take_care(Care(2, looks=1, refinement=2))
+careful.decompose(batch, rng)
+careful.decompose_new_views(batch, batch, rng)
 try:
     SceneBatch(torch.rand(2, 3, 32, 32), torch.ones(2, 3, dtype=torch.bool))
 except Exception:

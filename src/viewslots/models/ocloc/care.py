@@ -7,7 +7,7 @@ were missed stay missed, and codes are only as good as one pass of the networks 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,7 @@ class Care:
                 raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
 
 
+@runtime_checkable
 class Describer(Protocol):
     """What a model must be able to tell. All lengths in nats, scene by scene."""
 
