@@ -97,8 +97,10 @@ class Posterior:
     """Parameters of the beta distribution of rho."""
     logit_kappa: Float[Tensor, "B K"]
     """Log-odds of the presence probability kappa."""
-    log_pi: Float[Tensor, "B L"]
-    """Log-probability of every slot, before rearrangement, to be the background."""
+    log_pi: Float[Tensor, "B slots_of_inference"]
+    """Log-probability of every slot, before rearrangement, to be the background. Careful answers may leave out objects
+    or add some; this stays as inference had it.
+    """
     background_index: Int[Tensor, "B"]
     """k*, the slot that was taken as background."""
     y_view: Float[Tensor, "B M *slots Dvw"]

@@ -144,7 +144,7 @@ def test_shapes_of_signatures_hold_at_run_time() -> None:
     """jaxtyping and beartype check every annotated call of a pass, in a process of its own."""
     program = """
 from jaxtyping import install_import_hook
-modules = ["viewslots.models.ocloc", "viewslots.models.distributions", "viewslots.types"]
+modules = ["viewslots.models." + name for name in ("ocloc", "umbra", "distributions")] + ["viewslots.types"]
 with install_import_hook(modules, "beartype.beartype"):
     import torch
     from viewslots.model_presets import TINY
@@ -152,6 +152,8 @@ with install_import_hook(modules, "beartype.beartype"):
     from viewslots.models.ocloc.model import Ocloc
     from viewslots.models.ocloc.per_view import PerViewOcloc
     from viewslots.models.ocloc.schedule import Annealing
+    from viewslots.models.umbra.config import UmbraAnnealing, UmbraConfig
+    from viewslots.models.umbra.model import Umbra
     from viewslots.types import SceneBatch
 for method in (Ocloc, PerViewOcloc):
     model, rng = method(TINY), torch.Generator().manual_seed(0)
@@ -161,10 +163,12 @@ for method in (Ocloc, PerViewOcloc):
     model.sample_prior(2, 2, 4, rng)
 noise = Ocloc(TINY).draw_noise(batch, rng)
 Ocloc(TINY).estimate_views(batch, Ocloc(TINY).infer(batch, noise), noise)
-careful = Ocloc(TINY)
-careful.take_care(Care(2, looks=1, refinement=2))
-careful.decompose(batch, rng)
-careful.decompose_new_views(batch, batch, rng)
+umbra = Umbra(UmbraConfig(**vars(TINY)))
+umbra.elbo(batch, UmbraAnnealing(), umbra.draw_noise(batch, rng, 5))
+for careful in (Ocloc(TINY), umbra):
+    careful.take_care(Care(2, looks=1, refinement=2))
+    careful.decompose(batch, rng)
+    careful.decompose_new_views(batch, batch, rng)
 try:
     SceneBatch(torch.rand(2, 3, 32, 32), torch.ones(2, 3, dtype=torch.bool))
 except Exception:

@@ -28,8 +28,8 @@ class Noise:
     """Normal."""
     z_prs: Float[Tensor, "B K"]
     """Logistic."""
-    z_shp: Float[Tensor, "B M K H W"]
-    """Logistic."""
+    z_shp: Float[Tensor, "B M K H_or_0 W_or_0"]
+    """Logistic; nothing where a model draws no shapes."""
     appearance: Float[Tensor, "B M K 3 H W"]
     """Normal: the compactness noise."""
 
