@@ -1,11 +1,11 @@
-"""The seven data sets of the paper as named values."""
+"""The seven data sets of the paper, and mixtures of them, as named values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from viewslots.errors import UserError
-from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
+from viewslots.scenes.clevr import CLEVR_M, CLEVR_MIXED, ClevrWorld
 from viewslots.scenes.clipart import ClipartWorld
 from viewslots.scenes.sprites import SpriteWorld
 from viewslots.scenes.world import World
@@ -48,6 +48,9 @@ DATA_PRESETS = {
     "clevr-m2": _multi_view("clevr-m2", "CLEVR, 10 views over half a circle; colour, shape and material shared"),
     "clevr-m3": _multi_view("clevr-m3", "the scenes of clevr-m1, 10 views over the full circle"),
     "clevr-m4": _multi_view("clevr-m4", "the scenes of clevr-m2, 10 views over the full circle"),
+    "clevr-mixed": DataPreset(
+        "scenes of clevr-m1 to clevr-m4 in turn", lambda art: CLEVR_MIXED, train=5_000, valid=100, test=100
+    ),
     "clevr": _single_view("CLEVR from its own camera, 128x128, one view", lambda art: ClevrWorld()),
     "dsprites": _single_view(
         "coloured sprites on grey, 64x64, one view", SpriteWorld, "the npz file of the original dSprites"

@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json
 
-DataName = Literal["clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr", "dsprites", "abstract"]
+DataName = Literal["clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed", "clevr", "dsprites", "abstract"]
 QualityName = Literal["fast", "reference"]
 Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as many as in the paper)")]
 

@@ -1,4 +1,4 @@
-"""The worlds of CLEVR: four multi-view sets and the single-view one."""
+"""The worlds of CLEVR: four multi-view sets, all four of them together, and the single-view one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,9 +60,23 @@ class ClevrWorld(RayTraced):
         return sample_single_view(split_range(COUNTS, split), seed, split, index, visible_pixels)
 
 
+@dataclass(frozen=True)
+class MixedWorld(RayTraced):
+    """Scenes of several worlds in turn: for one model that knows them all."""
+
+    worlds: tuple[ClevrMultiWorld, ...]
+    views: int = 10
+    height: int = WINDOW_64.height
+    width: int = WINDOW_64.width
+
+    def sample(self, seed: int, split: str, index: int) -> Scene:
+        return self.worlds[index % len(self.worlds)].sample(seed, split, index)
+
+
 CLEVR_M = {
     "clevr-m1": ClevrMultiWorld("clevr-m1", NARROW_VIEWS, shared=False),
     "clevr-m2": ClevrMultiWorld("clevr-m2", NARROW_VIEWS, shared=True),
     "clevr-m3": ClevrMultiWorld("clevr-m3", WIDE_VIEWS, shared=False),
     "clevr-m4": ClevrMultiWorld("clevr-m4", WIDE_VIEWS, shared=True),
 }
+CLEVR_MIXED = MixedWorld(tuple(CLEVR_M.values()))

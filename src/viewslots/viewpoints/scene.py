@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.models.ocloc.care import Care, careful, refined
+from viewslots.models.ocloc.care import Care, careful, careful_views
 from viewslots.models.ocloc.input import check_slots, check_views
 from viewslots.models.ocloc.model import Ocloc
 from viewslots.models.ocloc.noise import Source
@@ -131,7 +131,7 @@ class Reader:
         care = self.care if starts is None else replace(self.care, starts=starts)
         batch, slots = self.batch(images), self.chosen_slots(slots)
         self.model.check(batch)
-        seeds = range(seed, seed + care.starts + care.looks)
+        seeds = range(seed, seed + care.draws)
         noises = [self.model.draw_latent_noise(batch, seeded(one), slots) for one in seeds]
         posterior = careful(self.model, batch, noises, self.model.annealed(), care)
         return InferredScene(
@@ -256,9 +256,8 @@ class InferredScene:
         batch = reader.batch(images)
         slots = self.posterior.mu_attr.shape[1]
         noise = reader.model.draw_latent_noise(batch, seeded(seed), slots)
-        found = reader.model.estimate_views(batch, self.posterior, noise)
-        annealing, steps = reader.model.annealed(), reader.care.refinement
-        return refined(reader.model, batch, found, annealing, steps, codes=["mu_view"]).mu_view[0]
+        found = careful_views(reader.model, batch, self.posterior, noise, reader.model.annealed(), reader.care)
+        return found.mu_view[0]
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -45,6 +45,11 @@ class Care:
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
 
+    @property
+    def draws(self) -> int:
+        """How often inference begins anew, each time from a noise of its own."""
+        return self.starts + self.looks
+
 
 @runtime_checkable
 class Describer(Protocol):
@@ -55,6 +60,8 @@ class Describer(Protocol):
     def infer(self, batch: SceneBatch, noise: Noise) -> Posterior: ...
 
     def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
+
+    def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
 
     def render(self, latents: Latents, annealing: Annealing) -> Rendering: ...
 
@@ -80,6 +87,14 @@ def careful(
         best = looked_again(model, batch, best, noise, annealing)
         best = with_refined_objects(model, batch, best, annealing, care.refinement)
     return without_surplus(model, batch, best, annealing)
+
+
+def careful_views(
+    model: Describer, batch: SceneBatch, given: Posterior, noise: Noise, annealing: Annealing, care: Care
+) -> Posterior:
+    """A known scene from the viewpoints of further pictures; they alone are sought."""
+    found = model.estimate_views(batch, given, noise)
+    return refined(model, batch, found, annealing, care.refinement, codes=["mu_view"])
 
 
 def still(noise: Noise) -> Noise:
@@ -190,8 +205,7 @@ def with_refined_objects(
     """`refined`, but that slots which are empty in every scene are not drawn: present objects come first."""
     if steps == 0:
         return posterior
-    slots = posterior.logit_kappa.argsort(dim=1, descending=True, stable=True)
-    count = max(1, int((posterior.logit_kappa >= 0).sum(1).max()))
+    slots, count = likeliest_first(posterior), max(1, int((posterior.logit_kappa >= 0).sum(1).max()))
     shown, absent = with_objects(posterior, slots[:, :count]), with_objects(posterior, slots[:, count:])
     return joined(refined(model, batch, shown, annealing, steps), absent)
 
@@ -209,8 +223,7 @@ def looked_again(
     left = replace(batch, image=bare * batch.image + (1 - bare) * shown.background)
     both = joined(known, model.find_objects(left, known, still(noise)))
     kept = without_surplus(model, batch, both, annealing)
-    likeliest = kept.logit_kappa.argsort(dim=1, descending=True, stable=True)
-    more = with_objects(kept, likeliest[:, : known.logit_kappa.shape[1]])
+    more = with_objects(kept, likeliest_first(kept)[:, : known.logit_kappa.shape[1]])
     return shortest(model, batch, [known, more], annealing)
 
 
@@ -221,6 +234,11 @@ def joined(known: Posterior, more: Posterior) -> Posterior:
     """The objects of both, all else as it is known."""
     objects = {name: torch.cat([getattr(known, name), getattr(more, name)], 1) for name in OF_OBJECTS}
     return replace(known, y_attr=torch.cat([known.y_attr, more.y_attr[:, 1:]], 1), **objects)
+
+
+def likeliest_first(posterior: Posterior) -> Int[Tensor, "B K"]:
+    """Objects by how likely they are present; of equals the first goes first, on every device."""
+    return posterior.logit_kappa.argsort(dim=1, descending=True, stable=True)
 
 
 def with_objects(posterior: Posterior, slots: Int[Tensor, "B K"]) -> Posterior:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from viewslots.errors import UserError
 from viewslots.models.distributions import normal_kl, relaxed_bernoulli_logit, reparameterised_normal
 from viewslots.models.ocloc.build import build_generation, build_inference, start_at
-from viewslots.models.ocloc.care import Care, careful, most_likely, refined
+from viewslots.models.ocloc.care import Care, careful, careful_views, most_likely
 from viewslots.models.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.models.ocloc.config import OclocConfig
 from viewslots.models.ocloc.generation import Generation, Layers, binary_logit
@@ -210,8 +210,8 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         self, batch: SceneBatch, generator: torch.Generator, slots: int | None, annealing: Annealing
     ) -> tuple[Posterior, Noise]:
         """Where inference ends for an answer, and the noise of its first start."""
-        asked = 1 if self.care is None else self.care.starts + self.care.looks
-        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(asked)]
+        draws = 1 if self.care is None else self.care.draws
+        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(draws)]
         if self.care is None:
             return self.infer(batch, noises[0]), noises[0]
         return careful(self, batch, noises, annealing, self.care), noises[0]
@@ -271,9 +271,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         annealing = annealing or self.annealed()
         known, noise = self.settle(given, generator, slots, annealing)
         new_noise = self.draw_latent_noise(new, generator, slots)
-        posterior = self.estimate_views(new, known, new_noise)
-        if self.care is not None:
-            posterior = refined(self, new, posterior, annealing, self.care.refinement, codes=["mu_view"])
+        posterior = careful_views(self, new, known, new_noise, annealing, self.care or Care())
         latents = self.answer(posterior, replace(noise, z_view=new_noise.z_view), annealing)
         return self.decomposition(self.render(latents, annealing), latents, posterior)
 
