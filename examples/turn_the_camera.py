@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import viewslots
-from viewslots.data_presets import data_preset
+from viewslots.data.presets import data_preset
 from viewslots.viewpoints.paths import loop
 
 world = data_preset("clevr-m1").world(None)

@@ -13,9 +13,9 @@ import torch
 
 from viewslots import runs
 from viewslots.errors import UserError
-from viewslots.model_presets import TINY
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.experiments import TINY
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.per_view.model import PerViewOcloc
 from viewslots.runs import load_run, run_preset, shipped_models
 from viewslots.training.run import RunFolder
 

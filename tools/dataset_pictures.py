@@ -5,7 +5,7 @@ python tools/dataset_pictures.py
 
 from pathlib import Path
 
-from viewslots.data_presets import DATA_PRESETS
+from viewslots.data.presets import DATA_PRESETS
 from viewslots.figures.sheets import contact_sheet
 
 OUT = Path(__file__).parent.parent / "docs" / "pictures"

@@ -19,7 +19,7 @@ from viewslots.data.dataset import SceneDataset
 from viewslots.data.disk import write_json
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews
-from viewslots.models.ocloc.care import Care
+from viewslots.methods.ocloc.search import Care
 from viewslots.provenance import provenance
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from viewslots.data.disk import read_json, shown
 from viewslots.errors import UserError
-from viewslots.models import load_model
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.pretrained import WEIGHTS_FILE
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.pretrained import WEIGHTS_FILE
+from viewslots.methods.registry import load_model
 
 Which = Literal["best", "last"]
 HUB = "hf:"

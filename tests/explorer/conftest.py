@@ -7,9 +7,9 @@ import pytest
 import torch
 from noise_scenes import opened_by
 
+from viewslots.experiments import model_preset
 from viewslots.explorer.opened import Opened
-from viewslots.model_presets import model_preset
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.viewpoints.scene import Reader
 
 

@@ -8,14 +8,14 @@ import torch
 
 from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
-from viewslots.evaluation.score import METRICS
 from viewslots.explorer.controls import FIRST_SCENE, PICTURES
 from viewslots.explorer.facts import Facts, facts_of
 from viewslots.explorer.fresh import MOST_NUMBER, distinct, fresh_scene, world_for
 from viewslots.explorer.opened import Opened, open_numbered
 from viewslots.explorer.panels import facts_panel
-from viewslots.models.ocloc.care import Care
-from viewslots.models.umbra.model import Umbra
+from viewslots.methods.ocloc.search import Care
+from viewslots.methods.umbra.model import Umbra
+from viewslots.metrics.score import METRICS
 from viewslots.viewpoints.scene import InferredScene, Reader, View, load
 
 SEGMENTS = ["0011..", "0.1.2."]

@@ -15,7 +15,7 @@ from viewslots.errors import UserError
 from viewslots.explorer import serve
 from viewslots.explorer.fresh import world_for
 from viewslots.explorer.serve import free_port, require_gradio, stop_signals
-from viewslots.models.umbra.model import Umbra
+from viewslots.methods.umbra.model import Umbra
 from viewslots.scenes.world import World
 from viewslots.viewpoints.scene import Reader
 

@@ -14,7 +14,7 @@ from viewslots.explorer.camera import LEAST_SPREAD, REACH, compass_of
 from viewslots.explorer.opened import Opened
 from viewslots.explorer.paint import SIDE
 from viewslots.explorer.session import MOST_EXTRA, MOST_UNDO, Session
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.viewpoints.scene import InferredScene, Reader
 
 

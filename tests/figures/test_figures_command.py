@@ -19,13 +19,13 @@ from PIL import Image
 from viewslots.commands.show import figures
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.evaluation.floor import KMeansMethod
-from viewslots.evaluation.protocol import Plan, evaluate
-from viewslots.evaluation.results import result
+from viewslots.experiments import TINY
 from viewslots.figures.decompositions import decomposition_figure
-from viewslots.model_presets import TINY
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.methods.kmeans.model import KMeansMethod
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.protocol.evaluate import Plan, evaluate
+from viewslots.protocol.results import result
 from viewslots.training.run import RunFolder
 
 SCENES = ["decomposition-perceived", "decomposition-complete", "viewpoints-sampled", "viewpoints-axes"]

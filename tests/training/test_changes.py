@@ -8,7 +8,7 @@ import pytest
 
 from viewslots.commands.training import train
 from viewslots.errors import UserError
-from viewslots.model_presets import MODEL_PRESETS
+from viewslots.experiments import MODEL_PRESETS
 from viewslots.training import seeds
 from viewslots.training.changes import SECTIONS, fields_below, parse_changes, with_changes
 from viewslots.training.settings import RunSettings, plan_run

@@ -22,8 +22,8 @@ from torch import nn
 from forked import fatal_at, give_up_rights, in_child, killed_after, limit_files
 from viewslots.data import disk
 from viewslots.errors import UserError
-from viewslots.model_presets import TINY, TINY_SCHEDULE
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.experiments import TINY, TINY_SCHEDULE
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.training import checkpoint
 from viewslots.training.checkpoint import load_newest, load_step, save_checkpoint
 from viewslots.training.state import TrainState, finite_json, gather_state, restore_state

@@ -20,10 +20,10 @@ from trainings import ENVIRONMENT, SLOWLY, SMALL, resume, rows, saved_steps, tra
 from viewslots.commands.training import run_training
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.model_presets import MODEL_PRESETS
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.objective import weighted_loss
-from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.experiments import MODEL_PRESETS
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.objective import weighted_loss
+from viewslots.methods.per_view.model import PerViewOcloc
 from viewslots.training.distributed import Ranks, is_loss_of_contact
 from viewslots.training.feed import NoiseSource, StoredFeed
 

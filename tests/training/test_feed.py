@@ -9,9 +9,9 @@ from shape_world import ShapeWorld, make_shapes
 
 from viewslots.data.store import SplitArrays, Store
 from viewslots.errors import UserError
-from viewslots.model_presets import MODEL_PRESETS, model_preset, pinned_steps
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.experiments import MODEL_PRESETS, model_preset, pinned_steps
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.per_view.model import PerViewOcloc
 from viewslots.scenes.clevr import CLEVR_M
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import LiveFeed, NoiseSource, StoredFeed, keyed_generator, shrink_factor, shrunk

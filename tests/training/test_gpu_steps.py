@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from viewslots.model_presets import model_preset
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.per_view import PerViewOcloc
-from viewslots.models.umbra.model import Umbra
+from viewslots.experiments import model_preset
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.umbra.model import Umbra
 from viewslots.training.step import EagerStep, GraphStep, Precision, Step, fast_step, make_optimiser
 from viewslots.types import SceneBatch
 

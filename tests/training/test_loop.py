@@ -15,12 +15,12 @@ from trainings import facts, rows, saved_steps
 from viewslots.commands.training import train
 from viewslots.data.making import make_dataset
 from viewslots.errors import UserError
-from viewslots.model_presets import MODEL_PRESETS
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.objective import weighted_loss
-from viewslots.models.ocloc.per_view import PerViewOcloc
-from viewslots.models.ocloc.schedule import Optimisation
-from viewslots.models.umbra.model import Umbra
+from viewslots.experiments import MODEL_PRESETS
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.objective import weighted_loss
+from viewslots.methods.ocloc.schedule import Optimisation
+from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.umbra.model import Umbra
 from viewslots.runs import load_run
 from viewslots.terminal import say
 from viewslots.training.assembly import Parts, assemble, fingerprint
@@ -298,7 +298,7 @@ def test_the_command_from_beginning_to_end(shapes: Path, tmp_path: Path, capsys:
 def test_live_training(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from shape_world import ShapeWorld
 
-    from viewslots.data_presets import DATA_PRESETS
+    from viewslots.data.presets import DATA_PRESETS
 
     monkeypatch.setitem(DATA_PRESETS, "clevr-m1", replace(DATA_PRESETS["clevr-m1"], world=lambda art: ShapeWorld()))
     monkeypatch.setattr("viewslots.training.validation.LIVE_SCENES", 3)

@@ -19,8 +19,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from forked import begin, end, fatal_at, give_up_rights, in_child, limit_files
 from viewslots.data import disk
 from viewslots.errors import UserError
-from viewslots.model_presets import TINY
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.experiments import TINY
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.provenance import provenance
 from viewslots.training import run
 from viewslots.training.run import RunFolder
@@ -452,7 +452,7 @@ def test_a_full_disk_is_called_so(folder: RunFolder, monkeypatch: pytest.MonkeyP
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     with monkeypatch.context() as patch:
-        patch.setattr("viewslots.models.pretrained.save_file", full)
+        patch.setattr("viewslots.methods.pretrained.save_file", full)
         with pytest.raises(UserError, match=r"disk full while writing .*best\.json: free some space"):
             folder.keep_best(tiny(1), 100, {})
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: disk.shutil._ntuple_diskusage(10**9, 10**9, 1000))

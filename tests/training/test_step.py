@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from viewslots.model_presets import TINY, TINY_SCHEDULE
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.experiments import TINY, TINY_SCHEDULE
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.training.state import TrainState, gather_state, restore_state
 from viewslots.training.step import EagerStep, GraphStep, Recording, Step, StepTerms, make_optimiser
 from viewslots.types import SceneBatch

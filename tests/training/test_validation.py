@@ -12,13 +12,13 @@ from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
-from viewslots.evaluation.score import METRICS, score_scenes
+from viewslots.experiments import MODEL_PRESETS
 from viewslots.figures.sheets import CAPTION, GAP, decomposition_sheet
-from viewslots.model_presets import MODEL_PRESETS
-from viewslots.models.ocloc.care import Care
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.per_view import PerViewOcloc
-from viewslots.models.ocloc.schedule import Annealing
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.schedule import Annealing
+from viewslots.methods.ocloc.search import Care
+from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.metrics.score import METRICS, score_scenes
 from viewslots.training import validation
 from viewslots.training.feed import keyed_generator
 from viewslots.training.validation import Validation, live_split, plain, shrunk_truth

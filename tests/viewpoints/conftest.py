@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from viewslots.model_presets import TINY
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.experiments import TINY
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.viewpoints.scene import InferredScene, Reader, load
 
 BLENDER = Path(__file__).parent.parent / "data" / "clevr_m1_blender_2scenes.h5"

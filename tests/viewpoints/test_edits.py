@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.viewpoints.edits import duplicate, exchange_backgrounds, keep, move, remove, surest_first, take
 from viewslots.viewpoints.scene import InferredScene, Reader, View
 

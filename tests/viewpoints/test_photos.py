@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from viewslots.data.disk import read_json, sha256
-from viewslots.data_presets import data_preset
+from viewslots.data.presets import data_preset
 from viewslots.errors import UserError
 from viewslots.runs import find_run, shipped_models
 from viewslots.viewpoints import photos

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import viewslots
 from viewslots.errors import UserError
-from viewslots.model_presets import TINY
-from viewslots.models.ocloc.care import Care, careful, refined, without_surplus
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.per_view import PerViewOcloc
+from viewslots.experiments import TINY
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.search import Care, careful, refined, without_surplus
+from viewslots.methods.per_view.model import PerViewOcloc
 from viewslots.types import Latents, Rendering, SceneBatch
 from viewslots.viewpoints.scene import InferredScene, Reader, View
 

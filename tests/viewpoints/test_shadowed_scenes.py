@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from viewslots.model_presets import TINY
-from viewslots.models.ocloc.care import Care, most_likely
-from viewslots.models.ocloc.config import DecoderConfig, StartConfig
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.umbra.config import UmbraConfig
-from viewslots.models.umbra.model import Umbra
+from viewslots.experiments import TINY
+from viewslots.methods.ocloc.config import DecoderConfig, StartConfig
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.search import Care, most_likely
+from viewslots.methods.umbra.config import UmbraConfig
+from viewslots.methods.umbra.model import Umbra
 from viewslots.types import Latents
 from viewslots.viewpoints.edits import duplicate, move, put_in_place
 from viewslots.viewpoints.moving import appearance_facts

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from viewslots.bench.timing import rate
-from viewslots.model_presets import model_preset
-from viewslots.models import load_model
+from viewslots.experiments import model_preset
+from viewslots.methods.registry import load_model
 from viewslots.provenance import provenance
 from viewslots.types import SceneBatch
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from viewslots.bench.timing import rate
 from viewslots.errors import UserError
-from viewslots.evaluation.arrays import scene_truth
-from viewslots.evaluation.score import METRICS, SceneScores, score_scenes
+from viewslots.metrics.arrays import scene_truth
+from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.provenance import provenance
 from viewslots.types import BACKGROUND, Decomposition
 

@@ -8,8 +8,8 @@ import torch
 
 from viewslots.bench.timing import rate
 from viewslots.data.dataset import whole_batch
-from viewslots.model_presets import model_preset
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.experiments import model_preset
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.provenance import provenance
 from viewslots.training.step import EagerStep, Precision, Step, fast_step, make_optimiser
 

@@ -43,7 +43,7 @@ def make_data(
         art: For dsprites the original npz, for abstract a folder of the original clip art, instead of our own drawings.
     """
     from viewslots.data.making import make_dataset
-    from viewslots.data_presets import data_preset
+    from viewslots.data.presets import data_preset
 
     chosen = data_preset(preset)
     if art is not None and not chosen.takes_art:

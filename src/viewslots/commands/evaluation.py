@@ -119,7 +119,7 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
         out: Folder to write to.
     """
     from viewslots.data.disk import plain_errors
-    from viewslots.evaluation.report import write_report
+    from viewslots.report.report import write_report
 
     if not sources:
         raise UserError("name at least one result file or run folder")
@@ -133,9 +133,9 @@ def _evaluated(
 ) -> None:
     from viewslots.data.disk import plain_errors, write_json
     from viewslots.data.store import Store
-    from viewslots.evaluation.protocol import Plan
-    from viewslots.evaluation.protocol import evaluate as evaluated
-    from viewslots.evaluation.results import require_file, result
+    from viewslots.protocol.evaluate import Plan
+    from viewslots.protocol.evaluate import evaluate as evaluated
+    from viewslots.protocol.results import require_file, result
     from viewslots.provenance import provenance
 
     require_file(out)
@@ -175,8 +175,8 @@ def _means(estimates: dict[str, Any]) -> dict[str, float | None]:
 
 def _method(run: str, which: Which, device: str, care: dict[str, int | None]) -> tuple[Any, dict[str, Any]]:
     """The method, and what the results tell of it."""
-    from viewslots.evaluation.floor import KMeansMethod
-    from viewslots.models.ocloc.care import Care
+    from viewslots.methods.kmeans.model import KMeansMethod
+    from viewslots.methods.ocloc.search import Care
     from viewslots.runs import load_run, run_preset
 
     wanted = {name: value for name, value in care.items() if value is not None}
@@ -202,7 +202,7 @@ def _method(run: str, which: Which, device: str, care: dict[str, int | None]) ->
 
 def _training(config: dict[str, Any]) -> dict[str, Any] | None:
     """How long and on what a run was trained, beside the length of its preset in the paper."""
-    from viewslots.model_presets import MODEL_PRESETS
+    from viewslots.experiments import MODEL_PRESETS
 
     if not config:
         return None
@@ -219,7 +219,7 @@ def _training(config: dict[str, Any]) -> dict[str, Any] | None:
 
 def _default_slots(about: dict[str, Any], data_preset: str | None, asked: dict[str, Any]) -> int:
     """As trained, or as the paper tests with more objects; the floor takes the paper's numbers for the data set."""
-    from viewslots.model_presets import MODEL_PRESETS
+    from viewslots.experiments import MODEL_PRESETS
 
     preset = MODEL_PRESETS.get(about["preset"] or data_preset or "")
     if asked["split"].startswith("test2"):

@@ -28,9 +28,9 @@ def score(
         device: Where to compute; auto takes a GPU if there is one.
     """
     from viewslots.data.disk import plain_errors, write_json
-    from viewslots.evaluation.arrays import ScorePair
-    from viewslots.evaluation.results import require_file
-    from viewslots.evaluation.score import SceneScores, score_scenes
+    from viewslots.metrics.arrays import ScorePair
+    from viewslots.metrics.score import SceneScores, score_scenes
+    from viewslots.protocol.results import require_file
 
     if out is not None:
         require_file(out)

@@ -120,7 +120,7 @@ def _pictures(dataset: "SceneDataset", scenes: int, views: int, size: int) -> "t
     from dataclasses import replace
 
     from viewslots.data.views import FirstViews, LastViews
-    from viewslots.evaluation.protocol import HELD_OUT_VIEWS
+    from viewslots.protocol.evaluate import HELD_OUT_VIEWS
     from viewslots.training.feed import shrink_factor, shrunk
 
     factor = shrink_factor(dataset.split.size.height, dataset.split.size.width, size)
@@ -138,10 +138,10 @@ def _comparison(
 ) -> Iterator["Part"]:
     """Every method answers once, by the protocol: a sample."""
     from viewslots.data.views import FirstViews
-    from viewslots.evaluation.floor import KMeansMethod
-    from viewslots.evaluation.protocol import keyed_generator
-    from viewslots.evaluation.report_rows import FLOOR
     from viewslots.figures.album import comparison_parts
+    from viewslots.methods.kmeans.model import KMeansMethod
+    from viewslots.protocol.evaluate import keyed_generator
+    from viewslots.report.rows import FLOOR
     from viewslots.runs import load_run
     from viewslots.training.validation import shrunk_truth
 
@@ -162,7 +162,7 @@ def _comparison(
 def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:
     """Results inside the run folder, if it has any, and those that were named."""
     from viewslots.data.disk import read_json
-    from viewslots.evaluation.results import FORMAT, find_results
+    from viewslots.protocol.results import FORMAT, find_results
 
     below = sorted(Path(run).rglob("*.json")) if Path(run).is_dir() else []
     found = [path for path in below if path.name.startswith("results") or path.parent.name == "results"]
@@ -171,7 +171,7 @@ def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _row_name(result: dict[str, Any]) -> str:
-    from viewslots.evaluation.report_rows import title
+    from viewslots.report.rows import title
 
     new = result.get("new_views")
     views = f"M = {result['views']}" if new is None else f"{result['views']} given, {new} new views"
@@ -184,6 +184,6 @@ def info(preset: Positional[str], /) -> None:
     Args:
         preset: clevr-m1..m4, clevr, dsprites, abstract (the paper's), compact, umbra, tiny (ours).
     """
-    from viewslots.model_presets import describe
+    from viewslots.experiments import describe
 
     print_json(describe(preset))

@@ -14,7 +14,7 @@ from viewslots.terminal import Device, pick_device, print_json, say
 if TYPE_CHECKING:
     import torch
 
-    from viewslots.models.ocloc.model import Ocloc
+    from viewslots.methods.ocloc.model import Ocloc
     from viewslots.training.distributed import Ranks
     from viewslots.training.loop import Outcome
     from viewslots.training.run import RunFolder
@@ -99,7 +99,7 @@ def train(
 
 def changed_arguments(given: dict[str, Any], changes: tuple[str, ...], begun: Path | None) -> dict[str, Any]:
     """With the values of --set, whose names are those of the preset, or of that of the run that goes on."""
-    from viewslots.model_presets import model_preset
+    from viewslots.experiments import model_preset
     from viewslots.training.changes import parse_changes, with_changes
     from viewslots.training.run import read_run_config
 
@@ -179,7 +179,7 @@ def open_run(
 
 
 def tell_fewer_views(settings: "RunSettings") -> None:
-    from viewslots.model_presets import model_preset
+    from viewslots.experiments import model_preset
 
     wanted, views = model_preset(settings.preset).views, settings.views
     if views < wanted:

@@ -11,10 +11,6 @@ from viewslots import __version__
 from viewslots.demo.panels import figure_block, film_block, panel_table
 from viewslots.demo.scores import MEANINGS, REPEATS
 from viewslots.demo.story import Story, number_of
-from viewslots.evaluation.pages import STYLE
-from viewslots.evaluation.report_rows import FLOOR
-from viewslots.evaluation.score import METRICS
-from viewslots.evaluation.uncertainty import Values
 from viewslots.figures.decompositions import (
     Kind,
     background_cell,
@@ -24,6 +20,10 @@ from viewslots.figures.decompositions import (
     tinted,
 )
 from viewslots.figures.strips import novel_views
+from viewslots.metrics.score import METRICS
+from viewslots.protocol.uncertainty import Values
+from viewslots.report.pages import STYLE
+from viewslots.report.rows import FLOOR
 from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.scene import InferredScene, Reader
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from viewslots.data.dataset import SceneDataset
 from viewslots.data.disk import plain_errors, write_json
 from viewslots.data.making import make_dataset
+from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, LastViews
-from viewslots.data_presets import data_preset
 from viewslots.demo.page import is_report, report_page
 from viewslots.demo.scores import Scores, all_scores
 from viewslots.demo.story import Story, model_facts, shipped_folder

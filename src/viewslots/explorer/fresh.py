@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from viewslots.data_presets import DATA_PRESETS
+from viewslots.data.presets import DATA_PRESETS
 from viewslots.errors import UserError
 from viewslots.scenes.spec import Scene, SceneObject
 from viewslots.scenes.world import World

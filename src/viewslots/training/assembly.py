@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from viewslots.data.meta import META, Plan
+from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
-from viewslots.data_presets import data_preset
 from viewslots.errors import UserError
-from viewslots.models.ocloc.fast.accelerate import accelerated
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.methods.ocloc.fast.accelerate import accelerated
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.scenes.world import World
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed

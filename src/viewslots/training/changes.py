@@ -7,8 +7,8 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
-from viewslots.model_presets import ModelPreset
-from viewslots.models.ocloc.config import frozen
+from viewslots.experiments import ModelPreset
+from viewslots.methods.ocloc.config import frozen
 
 SECTIONS = ("model", "schedule", "optimisation")
 OPTIONS = {"schedule.steps": "steps", "optimisation.batch_size": "batch", "optimisation.learning_rate": "learning_rate"}

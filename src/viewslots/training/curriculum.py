@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.training.checkpoint import Damaged, load_step
 from viewslots.training.run import CHECKPOINTS, read_run_config
 from viewslots.training.settings import METHODS, RunSettings

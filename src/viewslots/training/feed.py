@@ -21,8 +21,8 @@ from viewslots.data.live import SPLIT
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
 from viewslots.errors import UserError
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.noise import Noise
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.noise import Noise
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.world import World
 from viewslots.training.distributed import Ranks

@@ -23,7 +23,7 @@ from viewslots.data.disk import (
     write_json,
 )
 from viewslots.errors import UserError
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.methods.ocloc.model import Ocloc
 from viewslots.provenance import provenance
 from viewslots.training.checkpoint import SIDECAR_ROOM, disk_errors, load_newest, save_checkpoint
 from viewslots.training.metrics import METRICS, TENSORBOARD, Metrics

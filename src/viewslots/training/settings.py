@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast
 
 from viewslots.errors import UserError
-from viewslots.model_presets import ModelPreset, model_preset, pinned_steps
-from viewslots.models.ocloc.config import OclocConfig, from_values
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.per_view import PerViewOcloc
-from viewslots.models.ocloc.schedule import Optimisation, Schedule, scaled
-from viewslots.models.umbra.model import Umbra
+from viewslots.experiments import ModelPreset, model_preset, pinned_steps
+from viewslots.methods.ocloc.config import OclocConfig, from_values
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.schedule import Optimisation, Schedule, scaled
+from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.umbra.model import Umbra
 from viewslots.training.step import Precision
 
 Method = Literal["ocloc", "per-view", "umbra"]

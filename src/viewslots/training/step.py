@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewslots.models.ocloc.fast.accelerate import accelerated
-from viewslots.models.ocloc.fast.half import HalfWeights, with_half_weights
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.noise import Noise
-from viewslots.models.ocloc.objective import weighted_loss
-from viewslots.models.ocloc.schedule import Annealing
+from viewslots.methods.ocloc.fast.accelerate import accelerated
+from viewslots.methods.ocloc.fast.half import HalfWeights, with_half_weights
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.noise import Noise
+from viewslots.methods.ocloc.objective import weighted_loss
+from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.types import ElboTerms, SceneBatch
 
 Precision = Literal["bf16", "fp32"]

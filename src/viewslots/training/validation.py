@@ -14,9 +14,9 @@ from viewslots.data.dataset import SceneDataset, SceneTruth
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
-from viewslots.evaluation.score import SceneScores, score_scenes
 from viewslots.figures.sheets import decomposition_sheet
-from viewslots.models.ocloc.model import Ocloc
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.metrics.score import SceneScores, score_scenes
 from viewslots.scenes.world import World
 from viewslots.training.diagnostics import Diagnostics, diagnose
 from viewslots.training.feed import keyed_generator, shrink_factor, shrunk

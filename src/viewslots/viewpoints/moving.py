@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.models.ocloc.generation import Generation
+from viewslots.methods.ocloc.generation import Generation
 from viewslots.types import Latents
 
 STEPS = 12

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.models.ocloc.care import Care, careful, careful_views
-from viewslots.models.ocloc.input import check_slots, check_views
-from viewslots.models.ocloc.model import Ocloc
-from viewslots.models.ocloc.noise import Source
+from viewslots.methods.inputs import check_slots, check_views
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.noise import Source
+from viewslots.methods.ocloc.search import Care, careful, careful_views
 from viewslots.runs import HUB, Which, find_run, load_run
 from viewslots.types import Latents, Posterior, Rendering, SceneBatch
 from viewslots.viewpoints.likeness import Typical, read_typical

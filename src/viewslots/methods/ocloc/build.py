@@ -1,0 +1,61 @@
+"""From a config to networks: which part takes which size, and where its weights start."""
+
+import torch
+
+from viewslots.methods.ocloc.config import OclocConfig
+from viewslots.methods.ocloc.generation import Generation
+from viewslots.methods.ocloc.inference import Inference
+from viewslots.methods.ocloc.networks import DECODERS, FeatureNetwork
+
+
+def build_inference(config: OclocConfig, inference_class: type[Inference]) -> Inference:
+    features = FeatureNetwork(
+        config.feature_channels,
+        config.feature_layers,
+        config.feature_kernel,
+        config.feature_stride,
+        config.image_size,
+    )
+    return inference_class(
+        features=features,
+        feature_dim=config.feature_channels,
+        key_dim=config.key_dim,
+        value_dim=config.value_dim,
+        slot_view_dim=config.slot_view_dim,
+        slot_attr_dim=config.slot_attr_dim,
+        update_hidden=config.update_hidden,
+        hidden=config.hidden,
+        view_dim=config.view_dim,
+        background_dim=config.background_dim,
+        attr_dim=config.attr_dim,
+        rounds=config.rounds,
+    )
+
+
+def build_generation(config: OclocConfig, generation_class: type[Generation]) -> Generation:
+    objects, background = config.object_decoder, config.background_decoder
+    return generation_class(
+        object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, generation_class.channels),
+        background_decoder=DECODERS[background.kind](background, config.view_dim + config.background_dim, 3),
+        view_dim=config.view_dim,
+        background_dim=config.background_dim,
+        attr_dim=config.attr_dim,
+        hidden=config.hidden,
+    )
+
+
+@torch.no_grad()
+def start_at(inference: Inference, generation: Generation, config: OclocConfig) -> None:
+    """The departures of `config.start` from Xavier-uniform weights and zero biases."""
+    start = config.start
+    heads = {
+        inference.g_bck: config.background_dim,
+        inference.g_obj: config.attr_dim,
+        inference.g_view: config.view_dim,
+    }
+    for head, size in heads.items():
+        head.last.bias[size : 2 * size] = start.log_sigma
+    inference.g_obj.last.bias[-1] = start.presence_logit
+    inference.g_sel.last.weight.mul_(start.selection_gain)
+    inference.g_qry.linear.weight.mul_(start.query_gain)
+    generation.start_channel(0, start.shape_logit)

@@ -1,0 +1,97 @@
+"""Half-precision twins of the weights of linear layers: cast all at once, not one by one as autocast does.
+
+A step then runs forward and backward on the twins, hands their gradients to the weights (`collect`), moves the weights
+in full precision, and casts them anew (`refresh`): two launches instead of two hundred.
+"""
+
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from viewslots.methods.ocloc.model import Ocloc
+
+V = TypeVar("V", bound=nn.Module)
+
+
+def view_of(module: nn.Module, kind: type[V]) -> V:
+    """The same parameters, buffers and parts as an object of another class; parts may be exchanged in it."""
+    view = kind.__new__(kind)
+    view.__dict__ = module.__dict__ | {"_modules": dict(module._modules)}
+    return view
+
+
+class HalfWeights:
+    """Pairs of a weight and its bf16 twin."""
+
+    def __init__(self) -> None:
+        self.masters: list[Tensor] = []
+        self.twins: list[Tensor] = []
+
+    def add(self, master: nn.Parameter) -> nn.Parameter:
+        twin = nn.Parameter(master.detach().to(torch.bfloat16))
+        self.masters.append(master)
+        self.twins.append(twin)
+        return twin
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """After the weights have moved."""
+        torch._foreach_copy_(self.twins, self.masters)
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """After the backward pass: the twins' gradients become those of the weights."""
+        pairs = zip(self.masters, self.twins, strict=True)
+        reached = [(master, twin.grad) for master, twin in pairs if twin.grad is not None]
+        gradients = [torch.empty_like(master) for master, _ in reached]
+        torch._foreach_copy_(gradients, [given for _, given in reached])
+        for (master, _), gradient in zip(reached, gradients, strict=True):
+            master.grad = gradient
+        for twin in self.twins:
+            twin.grad = None
+
+
+class SumByProduct(torch.autograd.Function):
+    """A linear layer whose bias gradient is a product with ones: a third of the time of a sum over many rows."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(values, weight)
+        return F.linear(values, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values, weight = ctx.saved_tensors
+        rows = gradients[0].reshape(-1, weight.shape[0])
+        to_weight = rows.t() @ values.reshape(-1, weight.shape[1])
+        return gradients[0] @ weight, to_weight, rows.new_ones(len(rows)) @ rows
+
+
+class HalfLinear(nn.Linear):
+    def forward(self, values: Float[Tensor, "*I D"]) -> Float[Tensor, "*I E"]:
+        values = values.to(self.weight.dtype)
+        if self.bias is None:
+            return F.linear(values, self.weight)
+        return SumByProduct.apply(values, self.weight, self.bias)  # type: ignore[no-untyped-call]
+
+
+def with_half_weights(model: Ocloc) -> tuple[Ocloc, HalfWeights]:
+    """A view of the model whose linear and recurrent layers hold twins, but for those that reckon in full precision."""
+    half = HalfWeights()
+    view = tree_with_twins(model, half, model.exact_layers())
+    assert isinstance(view, Ocloc)
+    return view, half
+
+
+def tree_with_twins(module: nn.Module, half: HalfWeights, full: set[nn.Linear]) -> nn.Module:
+    twinned = isinstance(module, nn.Linear | nn.GRUCell) and module not in full
+    view = view_of(module, HalfLinear if twinned and isinstance(module, nn.Linear) else type(module))
+    if twinned:
+        own = {name: value if value is None else half.add(value) for name, value in module._parameters.items()}
+        view.__dict__["_parameters"] = own
+    for name, part in view._modules.items():
+        view._modules[name] = None if part is None else tree_with_twins(part, half, full)
+    return view

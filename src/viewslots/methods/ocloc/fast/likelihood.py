@@ -1,0 +1,48 @@
+"""From what the decoders say straight to the squared error: occlusion, composition and noise in one go."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from viewslots.methods.distributions import Scalar, relaxed_bernoulli_logit, widen
+from viewslots.methods.ocloc.compositing import compactness_noise, composite, perceived_shapes
+from viewslots.methods.ocloc.generation import Decoded
+from viewslots.methods.ocloc.noise import Noise
+from viewslots.methods.ocloc.schedule import Annealing
+
+
+def squared_error(
+    decoded: Decoded,
+    logit_prs: Float[Tensor, "B K"],
+    image: Float[Tensor, "B M 3 H W"],
+    annealing: Annealing,
+    noise: Noise,
+) -> Float[Tensor, "B M"]:
+    """Sum over pixels and channels of (x - mean)^2, as Ocloc.render and negative_log_likelihood have it."""
+    if image.is_cuda and image.dtype == torch.float32:
+        from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError
+
+        scalars = (annealing.temperature_shp, annealing.softness, annealing.compactness_rate)
+        numbers = torch.stack([as_tensor(value, image) for value in (*scalars, annealing.compactness_scale)])
+        parts = (decoded.objects, decoded.background, decoded.order, decoded.centre, logit_prs)
+        return SquaredError.apply(*parts, image, noise.z_shp, noise.appearance, numbers)  # type: ignore[no-untyped-call]
+    return plain_squared_error(decoded, logit_prs, image, annealing, noise)
+
+
+def as_tensor(value: Scalar, like: Tensor) -> Tensor:
+    return torch.as_tensor(value, dtype=torch.float32, device=like.device)
+
+
+def plain_squared_error(
+    decoded: Decoded, logit_prs: Tensor, image: Tensor, annealing: Annealing, noise: Noise
+) -> Tensor:
+    """The oracle of the kernel, and the code of every other device: the steps of Ocloc.render."""
+    shape = noise.z_shp.shape
+    logit, colour = torch.split(widen(decoded.objects), [1, 3], 1)
+    background = (widen(decoded.background).view_as(image) + 1) / 2
+    relaxed = relaxed_bernoulli_logit(logit.reshape(shape), noise.z_shp, annealing.temperature_shp)
+    appearance = (colour.reshape(noise.appearance.shape) + 1) / 2 + compactness_noise(
+        decoded.centre, noise.appearance, annealing.compactness_rate, annealing.compactness_scale
+    )
+    perceived = perceived_shapes(relaxed, logit_prs, decoded.order, annealing.softness)
+    return (image - composite(perceived, background, appearance)).square().flatten(2).sum(2)

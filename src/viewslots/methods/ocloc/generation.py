@@ -1,0 +1,126 @@
+"""The generative model: the f networks, from latents to layers, and their priors."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from viewslots.methods.distributions import widen
+from viewslots.methods.ocloc.networks import MultiLayerPerceptron
+from viewslots.methods.ocloc.noise import Source
+from viewslots.types import Latents
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What the decoders say, as they say it."""
+
+    background: Float[Tensor, "BM 3 H W"]
+    """y of the colours."""
+    objects: Float[Tensor, "BMK channels H W"]
+    """Log-odds of the shape, then y of the colours."""
+    order: Float[Tensor, "B M K"]
+    centre: Float[Tensor, "B M K 2"]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What the decoders say of every view and layer, before occlusion."""
+
+    background: Float[Tensor, "B M 3 H W"]
+    appearance: Float[Tensor, "B M K 3 H W"]
+    logit_shp: Float[Tensor, "B M K H W"]
+    order: Float[Tensor, "B M K"]
+    centre: Float[Tensor, "B M K 2"]
+    """Of the compactness noise; x and y in [-1, 1]."""
+
+
+def view_codes(
+    z_view: Float[Tensor, "B M *slots Dview"], K: int
+) -> tuple[Float[Tensor, "B M Dview"], Float[Tensor, "B M K Dview"]]:
+    """The view code that each layer reads: one for all layers, or (per-view baseline) that of its own slot."""
+    if z_view.dim() == 4:
+        return z_view[:, :, 0], z_view[:, :, 1:]
+    return z_view, z_view[:, :, None].expand(-1, -1, K, -1)
+
+
+class Generation(nn.Module):
+    """f_shp and f_apc (one network), f_bck and f_ord."""
+
+    channels = 4
+    """Of the object decoder: log-odds of the shape, y of the colours."""
+
+    def __init__(
+        self,
+        *,
+        object_decoder: nn.Module,
+        background_decoder: nn.Module,
+        view_dim: int,
+        background_dim: int,
+        attr_dim: int,
+        hidden: int,
+    ) -> None:
+        super().__init__()
+        self.view_dim, self.background_dim, self.attr_dim = view_dim, background_dim, attr_dim
+        self.f_shp_apc = object_decoder
+        self.f_bck = background_decoder
+        # Paper: one output. The authors' runs have two more, the centre of the compactness noise.
+        self.f_ord = MultiLayerPerceptron(view_dim + attr_dim, (hidden, hidden), 3)
+
+    @torch.no_grad()
+    def start_channel(self, channel: int, value: float) -> None:
+        """Where an output of the object decoder starts."""
+        last = self.last_layer()
+        assert last.bias is not None
+        last.bias.view(self.channels, -1)[channel] = value
+
+    def last_layer(self) -> nn.Conv2d:
+        """Of the object decoder. For each channel it may have several outputs in a row: sub-pixels."""
+        return [module for module in self.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
+
+    def forward(self, latents: Latents) -> Layers:
+        """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'."""
+        return self.layers(self.decode(latents))
+
+    def layers(self, decoded: Decoded) -> Layers:
+        """Decoders emit y; a colour is (y + 1) / 2."""
+        B, M, K = decoded.order.shape
+        background = (widen(decoded.background) + 1) / 2
+        logit_shp, colour = torch.split(widen(decoded.objects[:, :4]), [1, 3], 1)
+        return Layers(
+            background=background.view(B, M, *background.shape[1:]),
+            appearance=((colour + 1) / 2).reshape(B, M, K, *colour.shape[1:]),
+            logit_shp=logit_shp.reshape(B, M, K, *logit_shp.shape[2:]),
+            order=decoded.order,
+            centre=decoded.centre,
+        )
+
+    def decode(self, latents: Latents) -> Decoded:
+        K, M = latents.z_attr.shape[1], latents.z_view.shape[1]
+        view_bck, view_obj = view_codes(latents.z_view, K)
+        code_bck = torch.cat([view_bck, latents.z_bck[:, None].expand(-1, M, -1)], -1)
+        code_obj = torch.cat([view_obj, latents.z_attr[:, None].expand(-1, M, -1, -1)], -1)
+        order, centre = torch.split(widen(self.f_ord(code_obj)), [1, 2], -1)
+        return Decoded(
+            background=self.f_bck(code_bck.flatten(0, 1)),
+            objects=self.f_shp_apc(code_obj.flatten(0, 2)),
+            order=order.squeeze(-1),
+            centre=centre.tanh(),
+        )
+
+    def prior(self, B: int, M: int, K: int, alpha: float, source: Source) -> Latents:
+        """z_view, z_attr ~ N(0, I), rho ~ Beta(alpha / K, 1), z_prs ~ Ber(rho): lines 1, 2 of the generative model."""
+        rho = source.uniform(B, K) ** (K / alpha)
+        present = source.uniform(B, K) < rho
+        return Latents(
+            z_view=source.normal(B, M, self.view_dim),
+            z_bck=source.normal(B, self.background_dim),
+            z_attr=source.normal(B, K, self.attr_dim),
+            logit_prs=binary_logit(present),
+        )
+
+
+def binary_logit(value: Tensor) -> Tensor:
+    """Log-odds of a value that is certain."""
+    return torch.where(value, torch.inf, -torch.inf)

@@ -1,0 +1,212 @@
+"""The networks of appendix 'Choices of Hyperparameters', as small modules that take only their sizes."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from viewslots.methods.distributions import full_precision, widen
+from viewslots.methods.ocloc.config import DecoderConfig, Stage
+
+
+class MultiLayerPerceptron(nn.Sequential):
+    """Fully connected ReLU layers and a linear one: f_ord, g_sel, g_bck, g_obj, g_view."""
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        widths = [inputs, *hidden]
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(widths[-1], outputs))
+
+    @property
+    def last(self) -> nn.Linear:
+        layer = self[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+
+class PositionEmbedding(nn.Module):
+    """Adds a learned linear map of (1+x)/2, (1+y)/2, (1-x)/2, (1-y)/2, with x and y in [-1, 1]."""
+
+    grid: Tensor
+
+    def __init__(self, channels: int, size: int) -> None:
+        super().__init__()
+        self.project = nn.Conv2d(4, channels, 1)
+        y, x = torch.meshgrid(*[torch.linspace(-1, 1, size)] * 2, indexing="ij")
+        grid = torch.stack([1 + x, 1 + y, 1 - x, 1 - y]) / 2
+        self.register_buffer("grid", grid[None], persistent=False)
+
+    def forward(self, maps: Float[Tensor, "I D h w"]) -> Float[Tensor, "I D H W"]:
+        return maps + self.project(self.grid)
+
+
+class FeatureNetwork(nn.Module):
+    """g_feat: convolutions, positional embedding, and two layers that act on each pixel."""
+
+    def __init__(self, channels: int, layers: int, kernel: int, stride: int, image_size: int) -> None:
+        super().__init__()
+        convolutions: list[nn.Module] = []
+        for layer in range(layers):
+            before, step = (3, stride) if layer == 0 else (channels, 1)
+            convolutions += [nn.Conv2d(before, channels, kernel, step, kernel // 2), nn.ReLU()]
+        self.convolutions = nn.Sequential(*convolutions)
+        self.position = PositionEmbedding(channels, -(-image_size // stride))
+        self.pixelwise = nn.Sequential(
+            nn.LayerNorm(channels), nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels)
+        )
+
+    def forward(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I P D"]:
+        maps = self.position(self.convolutions(images))
+        return self.pixelwise(maps.flatten(2).transpose(1, 2))
+
+
+class NormalisedLinear(nn.Module):
+    """Layer normalisation and a linear map without bias: g_key, g_qry, g_val."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(inputs)
+        self.linear = nn.Linear(inputs, outputs, bias=False)
+
+    def forward(self, values: Float[Tensor, "*I D"]) -> Float[Tensor, "*I E"]:
+        return self.linear(self.norm(values))
+
+
+class SlotUpdate(nn.Module):
+    """g_upd: a gated recurrent unit and a residual perceptron, for each view and slot alone."""
+
+    def __init__(self, value_dim: int, slot_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.recurrent = nn.GRUCell(value_dim, slot_dim)
+        self.residual = nn.Sequential(
+            nn.LayerNorm(slot_dim), nn.Linear(slot_dim, hidden), nn.ReLU(), nn.Linear(hidden, slot_dim)
+        )
+
+    def forward(self, y_full: Float[Tensor, "*I D"], u: Float[Tensor, "*I Dval"]) -> Float[Tensor, "*I D"]:
+        # Autocast on CUDA runs the recurrent unit in half precision; what the slots carry on stays in full.
+        state = widen(self.recurrent(u.flatten(0, -2), y_full.flatten(0, -2))).view(y_full.shape)
+        return state + widen(self.residual(state))
+
+
+def upsampling_stages(inputs: int, stages: Sequence[Stage], outputs: int) -> nn.Sequential:
+    """Nearest-neighbour upsampling and convolution, stage by stage; a linear 3x3 convolution at the end."""
+    layers: list[nn.Module] = []
+    for scale, kernel, channels in stages:
+        layers += [nn.Upsample(scale_factor=scale)] if scale > 1 else []
+        layers += [nn.Conv2d(inputs, channels, kernel, padding=kernel // 2), nn.ReLU()]
+        inputs = channels
+    return nn.Sequential(*layers, nn.Conv2d(inputs, outputs, 3, padding=1))
+
+
+def transposed_stages(inputs: int, stages: Sequence[Stage], outputs: int) -> nn.Sequential:
+    """Transposed convolutions that multiply the size exactly by their stride; a linear 3x3 convolution at the end."""
+    layers: list[nn.Module] = []
+    for scale, kernel, channels in stages:
+        half = kernel // 2
+        grow = nn.ConvTranspose2d(inputs, channels, kernel, scale, half, output_padding=scale - 1)
+        layers += [grow if scale > 1 else nn.Conv2d(inputs, channels, kernel, padding=half), nn.ReLU()]
+        inputs = channels
+    return nn.Sequential(*layers, nn.Conv2d(inputs, outputs, 3, padding=1))
+
+
+class DenseDecoder(nn.Module):
+    """The paper's multi-view decoder: wide fully connected layers make a map, which convolutions enlarge."""
+
+    def __init__(self, config: DecoderConfig, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.shape = (config.grid_channels, config.grid, config.grid)
+        cells = config.grid_channels * config.grid**2
+        self.connected = nn.Sequential(MultiLayerPerceptron(inputs, config.hidden, cells), nn.ReLU())
+        self.convolutions = upsampling_stages(config.grid_channels, config.stages, outputs)
+
+    def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
+        return self.convolutions(self.connected(code).unflatten(1, self.shape))
+
+
+class BroadcastDecoder(nn.Module):
+    """The paper's single-view decoder: the code at every place of a map, with the positional embedding."""
+
+    def __init__(self, config: DecoderConfig, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.size = config.grid
+        self.position = PositionEmbedding(inputs, config.grid)
+        self.convolutions = transposed_stages(inputs, config.stages, outputs)
+
+    def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
+        return self.convolutions(self.position(code[:, :, None, None].expand(-1, -1, self.size, self.size)))
+
+
+def subpixel_stages(inputs: int, stages: Sequence[Stage], outputs: int, final_scale: int) -> nn.Sequential:
+    """Convolutions that act before they enlarge: each makes scale^2 times the channels, then shuffled to pixels."""
+    layers: list[nn.Module] = []
+    for scale, kernel, channels in (*stages, (final_scale, 3, outputs)):
+        layers += [nn.Conv2d(inputs, channels * scale**2, kernel, padding=kernel // 2)]
+        layers += [nn.PixelShuffle(scale)] if scale > 1 else []
+        layers += [nn.ReLU()]
+        inputs = channels
+    return nn.Sequential(*layers[:-1])
+
+
+class CompactDecoder(nn.Module):
+    """Ours: the output of a perceptron at every place of a map, with positional embedding; sub-pixel convolutions."""
+
+    def __init__(self, config: DecoderConfig, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.connected = MultiLayerPerceptron(inputs, config.hidden, config.grid_channels)
+        self.position = PositionEmbedding(config.grid_channels, config.grid)
+        self.convolutions = nn.Sequential(
+            nn.ReLU(), *subpixel_stages(config.grid_channels, config.stages, outputs, config.final_scale)
+        )
+
+    def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
+        return self.convolutions(self.position(self.connected(code)[:, :, None, None]))
+
+
+DECODERS: dict[str, Callable[[DecoderConfig, int, int], nn.Module]] = {
+    "dense": DenseDecoder,
+    "broadcast": BroadcastDecoder,
+    "compact": CompactDecoder,
+}
+
+
+@full_precision
+def full_linear(values: Float[Tensor, "*I D"], layer: nn.Linear) -> Float[Tensor, "*I E"]:
+    """A linear layer outside autocast, for numbers that half precision would round away."""
+    return F.linear(values, layer.weight, layer.bias)
+
+
+class BaselineNetwork(nn.Module):
+    """b(x) of NVIL, one number an image. It may reach thousands, where half precision has steps of 8 and more."""
+
+    def __init__(self, channels: Sequence[int], hidden: int, image_size: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        before, size = 3, image_size
+        for width in channels:
+            layers += [nn.Conv2d(before, width, 3, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(width, width, 3, stride=2, padding=1), nn.ReLU()]
+            before, size = width, -(-size // 2)
+        self.convolutions = nn.Sequential(*layers, nn.Flatten())
+        self.connected = MultiLayerPerceptron(before * size**2, (hidden,), 1)
+
+    def forward(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I"]:
+        values = self.convolutions(images)
+        for layer in list(self.connected)[:-1]:
+            values = layer(values)
+        return full_linear(values, self.connected.last).squeeze(1)
+
+
+def initialise(network: nn.Module, generator: torch.Generator) -> None:
+    """Xavier-uniform weights and zero biases; layer normalisations keep their ones and zeros."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d | nn.GRUCell):
+            for parameter in module.parameters(recurse=False):
+                if parameter.dim() > 1:
+                    nn.init.xavier_uniform_(parameter, generator=generator)
+                else:
+                    nn.init.zeros_(parameter)

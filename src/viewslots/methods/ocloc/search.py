@@ -1,0 +1,249 @@
+"""Careful answers, ours: the shortest description of the pictures that can be found, with the weights as they are.
+
+The paper answers with one run of the inference and a sample of the latents. Which slots find which objects depends on
+the start, nearly all objects that it counts too many are second copies of one that another slot holds, objects that
+were missed stay missed, and codes are only as good as one pass of the networks makes them (see ARCHITECTURE.md).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from viewslots.errors import UserError
+from viewslots.methods.ocloc.generation import Generation, Layers, binary_logit
+from viewslots.methods.ocloc.noise import Noise
+from viewslots.methods.ocloc.schedule import Annealing
+from viewslots.types import Latents, Posterior, Rendering, SceneBatch
+
+LEFT_OUT = -30.0
+"""Log-odds of the presence of an object that was left out."""
+RATE = 0.05
+"""Step size of the refinement at its start; codes have a prior of width 1."""
+CODES = ("mu_view", "mu_bck", "mu_attr")
+
+
+@dataclass(frozen=True)
+class Care:
+    """How much is done for an answer."""
+
+    starts: int = 1
+    """Random starts of the inference, of which the one with the shortest description goes on."""
+    looks: int = 0
+    """Further looks at what is left of the pictures when all that was found is taken away."""
+    refinement: int = 0
+    """Gradient steps on the codes, after the starts and after every further look."""
+
+    def __post_init__(self) -> None:
+        if self.starts < 1:
+            raise UserError(f"at least one start is needed, not {self.starts}")
+        for name in ("looks", "refinement"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
+
+    @property
+    def draws(self) -> int:
+        """How often inference begins anew, each time from a noise of its own."""
+        return self.starts + self.looks
+
+
+@runtime_checkable
+class Describer(Protocol):
+    """What a model must be able to tell. All lengths in nats, scene by scene."""
+
+    generation: Generation
+
+    def infer(self, batch: SceneBatch, noise: Noise) -> Posterior: ...
+
+    def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
+
+    def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
+
+    def render(self, latents: Latents, annealing: Annealing) -> Rendering: ...
+
+    def fault(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
+    ) -> Float[Tensor, "B"]: ...
+
+    def misfit(
+        self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing
+    ) -> Float[Tensor, "B"]: ...
+
+    def prices(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]: ...
+
+
+def careful(
+    model: Describer, batch: SceneBatch, noises: Sequence[Noise], annealing: Annealing, care: Care
+) -> Posterior:
+    """Its `most_likely` latents are the answer. `noises`: one for every start, then one for every further look."""
+    found = [model.infer(batch, still(noise)) for noise in noises[: care.starts]]
+    best = shortest(model, batch, [without_surplus(model, batch, one, annealing) for one in found], annealing)
+    best = with_refined_objects(model, batch, best, annealing, care.refinement)
+    for noise in noises[care.starts :]:
+        best = looked_again(model, batch, best, noise, annealing)
+        best = with_refined_objects(model, batch, best, annealing, care.refinement)
+    return without_surplus(model, batch, best, annealing)
+
+
+def careful_views(
+    model: Describer, batch: SceneBatch, given: Posterior, noise: Noise, annealing: Annealing, care: Care
+) -> Posterior:
+    """A known scene from the viewpoints of further pictures; they alone are sought."""
+    found = model.estimate_views(batch, given, noise)
+    return refined(model, batch, found, annealing, care.refinement, codes=["mu_view"])
+
+
+def still(noise: Noise) -> Noise:
+    """The same start, but the background is the slot with the largest pi, not a sample."""
+    return replace(noise, background=torch.zeros_like(noise.background))
+
+
+def most_likely(posterior: Posterior) -> Latents:
+    """Means, and the objects that are more likely present than not."""
+    present = binary_logit(posterior.logit_kappa >= 0)
+    return Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, present)
+
+
+def shortest(model: Describer, batch: SceneBatch, several: Sequence[Posterior], annealing: Annealing) -> Posterior:
+    """Of every scene the one with the shortest description; the first of equals, never NaN if there is another."""
+    if len(several) == 1:
+        return several[0]
+    faults = [model.fault(batch, one, most_likely(one), annealing) for one in several]
+    return taken(several, torch.stack(faults).nan_to_num(nan=torch.inf).argmin(0))
+
+
+def taken(several: Sequence[Posterior], best: Int[Tensor, "B"]) -> Posterior:
+    """Scene b of the posterior that best[b] names."""
+    scenes = torch.arange(len(best), device=best.device)
+    chosen = {name: torch.stack([getattr(value, name) for value in several])[best, scenes] for name in vars(several[0])}
+    return replace(several[0], **chosen)
+
+
+def without_surplus(model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> Posterior:
+    """The same, but that objects are absent which are not worth their price."""
+    latents = most_likely(posterior)
+    layers, present = model.generation(latents), latents.logit_prs > 0
+
+    def misfit(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
+        return model.misfit(batch, layers, replace(latents, logit_prs=binary_logit(shown)), annealing)
+
+    surplus = present & ~worthwhile(present, model.prices(posterior, annealing), misfit)
+    return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, LEFT_OUT))
+
+
+Misfit = Callable[[Bool[Tensor, "B K"]], Float[Tensor, "B"]]
+"""Nats by which pictures are missed with these objects present."""
+
+
+def worthwhile(present: Bool[Tensor, "B K"], prices: Float[Tensor, "B K"], misfit: Misfit) -> Bool[Tensor, "B K"]:
+    """Present objects, without those whose price is higher than what the pictures lose without them.
+
+    Of each scene the least worthwhile goes first, and the others are asked again: of two copies, one stays.
+    """
+    missed = misfit(present)
+    slots = torch.arange(present.shape[1], device=present.device)
+    while True:
+        without = torch.full_like(prices, torch.inf)
+        for slot in present.any(0).nonzero().flatten().tolist():
+            without[:, slot] = misfit(present & (slots != slot))
+        worth = torch.where(present, without - missed[:, None] - prices, torch.inf)
+        least, slot_of_least = worth.min(1)
+        surplus = F.one_hot(slot_of_least, len(slots)).bool() & (least < 0)[:, None]
+        if not surplus.any():
+            return present
+        present = present & ~surplus
+        missed = torch.where(surplus, without, 0.0).sum(1) + torch.where(surplus.any(1), 0.0, missed)
+
+
+def refined(
+    model: Describer,
+    batch: SceneBatch,
+    posterior: Posterior,
+    annealing: Annealing,
+    steps: int,
+    codes: Sequence[str] = CODES,
+) -> Posterior:
+    """The same with means that describe the pictures in fewer nats: gradient steps that grow smaller, by Adam.
+
+    Scenes do not influence each other. One that ends with a longer description than it had keeps what it had. What the
+    slots hold, y_view and y_attr, stays as inference left it.
+    """
+    if steps == 0:
+        return posterior
+    with torch.inference_mode(False), torch.enable_grad():
+        batch, posterior = differentiable(batch), differentiable(posterior)
+        free = {name: getattr(posterior, name).detach().clone().requires_grad_() for name in codes}
+        optimiser = torch.optim.Adam(free.values(), RATE)
+        for step in range(steps):
+            now = replace(posterior, **free)
+            length = model.fault(batch, now, most_likely(now), annealing).sum()
+            gradients = torch.autograd.grad(length, list(free.values()))
+            for value, gradient in zip(free.values(), gradients, strict=True):
+                value.grad = gradient
+            optimiser.param_groups[0]["lr"] = RATE * (1 - step / steps)
+            optimiser.step()
+    better = replace(posterior, **{name: value.detach() for name, value in free.items()})
+    return shortest(model, batch, [posterior, better], annealing)
+
+
+T = TypeVar("T", SceneBatch, Posterior)
+
+
+def differentiable(values: T) -> T:
+    """The same where there may be gradients, also if it was made in inference mode."""
+    copies = {name: value.clone() for name, value in vars(values).items() if value.is_inference()}
+    return replace(values, **copies)
+
+
+def with_refined_objects(
+    model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing, steps: int
+) -> Posterior:
+    """`refined`, but that slots which are empty in every scene are not drawn: present objects come first."""
+    if steps == 0:
+        return posterior
+    slots, count = likeliest_first(posterior), max(1, int((posterior.logit_kappa >= 0).sum(1).max()))
+    shown, absent = with_objects(posterior, slots[:, :count]), with_objects(posterior, slots[:, count:])
+    return joined(refined(model, batch, shown, annealing, steps), absent)
+
+
+def looked_again(
+    model: Describer, batch: SceneBatch, known: Posterior, noise: Noise, annealing: Annealing
+) -> Posterior:
+    """With objects that were missed, where that makes the description shorter.
+
+    All that was found is painted over with the background, and inference looks for objects in what is left, from the
+    viewpoints that it found first. If there are more objects than slots, the most likely ones stay.
+    """
+    shown = model.render(most_likely(known), annealing)
+    bare = shown.perceived[:, :, :1]
+    left = replace(batch, image=bare * batch.image + (1 - bare) * shown.background)
+    both = joined(known, model.find_objects(left, known, still(noise)))
+    kept = without_surplus(model, batch, both, annealing)
+    more = with_objects(kept, likeliest_first(kept)[:, : known.logit_kappa.shape[1]])
+    return shortest(model, batch, [known, more], annealing)
+
+
+OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")
+
+
+def joined(known: Posterior, more: Posterior) -> Posterior:
+    """The objects of both, all else as it is known."""
+    objects = {name: torch.cat([getattr(known, name), getattr(more, name)], 1) for name in OF_OBJECTS}
+    return replace(known, y_attr=torch.cat([known.y_attr, more.y_attr[:, 1:]], 1), **objects)
+
+
+def likeliest_first(posterior: Posterior) -> Int[Tensor, "B K"]:
+    """Objects by how likely they are present; of equals the first goes first, on every device."""
+    return posterior.logit_kappa.argsort(dim=1, descending=True, stable=True)
+
+
+def with_objects(posterior: Posterior, slots: Int[Tensor, "B K"]) -> Posterior:
+    """Only these objects."""
+    scenes = torch.arange(len(slots), device=slots.device)[:, None]
+    objects = {name: getattr(posterior, name)[scenes, slots] for name in OF_OBJECTS}
+    y_attr = torch.cat([posterior.y_attr[:, :1], posterior.y_attr[scenes, slots + 1]], 1)
+    return replace(posterior, y_attr=y_attr, **objects)

@@ -1,0 +1,165 @@
+"""results.json: scores with everything needed to judge them and to make them again."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from viewslots.data.disk import plain_errors, read_json, sha256, shown
+from viewslots.data.meta import META
+from viewslots.data.store import Store
+from viewslots.errors import UserError
+from viewslots.metrics.score import METRICS
+from viewslots.protocol.evaluate import Plan
+from viewslots.protocol.repeats import Repeats, by_objects, by_occlusion
+from viewslots.protocol.uncertainty import Values, bootstrap, estimates
+
+FORMAT = "viewslots results"
+FORMAT_VERSION = 1
+KINDS = ("paper", "pooled", "extras")
+
+
+def require_file(out: Path) -> None:
+    """Before hours of work: a place to write to."""
+    with plain_errors("writing", out):
+        if out.is_dir():
+            raise UserError(f"--out: {out} is a folder; name a file in it, such as {out / 'results.json'}")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(out.parent, os.W_OK):
+            raise UserError(f"--out: no permission to write to {out.parent}; choose another place")
+
+
+def summary(repeats: Repeats, seed: int) -> dict[str, Any]:
+    """Means, spreads and intervals of everything; then each repeat, and groups of scenes."""
+    singles = [repeats.one(index) for index in range(len(repeats.scores))]
+
+    def statistic(scenes: Int[np.ndarray, "S"]) -> Values:
+        return {
+            f"{kind} {name}": value for kind, part in repeats.select(scenes).items() for name, value in part.items()
+        }
+
+    intervals = bootstrap(statistic, repeats.scenes, seed)
+    found: dict[str, Any] = {}
+    for kind in KINDS:
+        own = {name: intervals[f"{kind} {name}"] for name in singles[0][kind] if f"{kind} {name}" in intervals}
+        parts = estimates([single[kind] for single in singles], own)
+        found[kind] = {name: None if part is None else asdict(part) for name, part in parts.items()}
+    return found | {
+        "repeats": singles,
+        "by_objects": by_objects(repeats),
+        "by_occlusion": by_occlusion(repeats),
+    }
+
+
+def result(repeats: Repeats, store: Store, plan: Plan, about: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole content of results.json. `about` tells of the method and the machine."""
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "task": "decomposition" if plan.new_views is None else "viewpoint estimation",
+        **about,
+        "split": plan.split,
+        "scenes": repeats.scenes,
+        "views": plan.views,
+        "new_views": plan.new_views,
+        "slots": plan.slots,
+        "seed": plan.seed,
+        "batch": plan.batch,
+        "std": "population standard deviation over repeats",
+        "interval": "95 % bootstrap over scenes",
+        "data": data_facts(store),
+        **summary(repeats, plan.seed),
+    }
+
+
+def data_facts(store: Store) -> dict[str, Any]:
+    """Which data set; its checksum is that of meta.json, which holds the checksums of all its files."""
+    plan = store.meta.plan
+    source = None if plan.source is None else plan.source.name
+    names = ("preset", "generator", "seed", "quality")
+    facts = {name: getattr(plan, name) for name in names} | {"source": source, "views": plan.views}
+    train = plan.splits["train"].scenes if "train" in plan.splits else None
+    return {"name": store.path.resolve().name} | facts | {"train_scenes": train, "sha256": sha256(store.path / META)}
+
+
+def find_results(sources: Sequence[Path]) -> list[tuple[Path, dict[str, Any]]]:
+    """Result files that were named, and all below the folders that were named."""
+    found: dict[Path, dict[str, Any]] = {}
+    for source in sources:
+        before = len(found)
+        for path in _candidates(source):
+            value = read_json(path)
+            if value.get("format") == FORMAT:
+                found.setdefault(path.resolve(), checked(value, path))
+            elif path == source:
+                raise UserError(f"{path}: not the result of evaluate or estimate-viewpoints")
+        if len(found) == before and source.is_dir():
+            raise UserError(f"{source}: no results below it; make some with viewslots evaluate {source} --out ...")
+    return sorted(found.items())
+
+
+def _candidates(source: Path) -> Iterator[Path]:
+    with plain_errors("reading", source):
+        if not source.exists():
+            raise UserError(
+                f"{source}: no such file or folder; name results of viewslots evaluate, or a folder of some"
+            )
+        if not source.is_dir():
+            yield source
+            return
+        below = sorted(source.rglob("*.json"))
+    for path in below:
+        if path.parent == source or path.parent.name == "results" or path.name.startswith("results"):
+            yield path
+
+
+def checked(value: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A result that a report can rely on: names are names, scores are scores."""
+    version = value.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise UserError(f"{path}: results of a newer format; update viewslots")
+    if problem := next(_problems(value), None):
+        raise UserError(f"{path}: damaged results ({problem})")
+    return value
+
+
+def _problems(value: Mapping[str, Any]) -> Iterator[str]:
+    wanted = {"data": dict, "split": str, "views": int, "slots": int, "scenes": int, "method": str, "task": str}
+    wanted |= {"repeats": list, "by_objects": dict, "by_occlusion": dict} | dict.fromkeys(KINDS, dict)
+    for name, expected in wanted.items():
+        if not isinstance(value.get(name), expected):
+            yield f"{name} is {shown(value.get(name))}"
+    for name in ("run", "preset", "training", "new_views", "provenance", "parameters", "care"):
+        expected = {"training": dict, "provenance": dict, "care": dict, "new_views": int, "parameters": int}.get(
+            name, str
+        )
+        if not isinstance(value.get(name), expected | None):
+            yield f"{name} is {shown(value.get(name))}"
+    for name in ("preset", "source", "name"):
+        if not isinstance(value["data"].get(name), str | None):
+            yield f"{name} of data is {shown(value['data'].get(name))}"
+    yield from (f"no {kind} {name}" for kind in KINDS[:2] for name in METRICS if name not in value[kind])
+    parts = ((f"{kind} {name}", part) for kind in KINDS for name, part in value[kind].items())
+    yield from (f"{name} is {shown(part)}" for name, part in parts if not _is_estimate(part))
+    groups = [*value["by_objects"].values(), *value["by_occlusion"].values()]
+    yield from (f"a group of scenes is {shown(group)}" for group in groups if not _is_group(group))
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_estimate(part: object) -> bool:
+    names = ("mean", "std", "low", "high")
+    return part is None or (isinstance(part, dict) and all(_is_number(part.get(name)) for name in names))
+
+
+def _is_group(group: object) -> bool:
+    if not isinstance(group, dict) or not isinstance(group.get("pooled"), dict):
+        return False
+    numbers = [group.get("scenes"), *group.get("hidden", ()), *group["pooled"].values()]
+    return len(group.get("hidden", (0, 0))) == 2 and all(value is None or _is_number(value) for value in numbers)

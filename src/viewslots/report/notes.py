@@ -1,0 +1,102 @@
+"""What a number owes to its circumstances: renderer, schedule, network, seeds, size of the test set."""
+
+from collections.abc import Iterator, Sequence
+
+from viewslots.metrics.extras import SHADOW
+from viewslots.report.paper_tables import DATASETS, PaperTable
+from viewslots.report.rows import FLOOR, Result, care_of, title
+
+PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
+"""Test scenes of the paper; 100 for the multi-view sets."""
+
+
+def legend(results: Sequence[Result]) -> tuple[str, ...]:
+    """What a reader must know before the first table."""
+    counts = sorted({len(result["repeats"]) for result in results})
+    return (
+        f"Our cells: mean ± population standard deviation over {' or '.join(map(str, counts))} stochastic answers of "
+        "one trained model, then the 95 % bootstrap interval over test scenes. The paper's cells: mean ± standard "
+        "deviation over five answers.",
+        "▲ or ▼ marks a difference where our whole interval lies beyond twice the paper's standard deviation. What the "
+        "paper's own choice of scenes leaves open is not known and not in the marks. N/A: the method has no such "
+        "answer, or nobody measured it.",
+    )
+
+
+def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
+    floor = (
+        "The floor is k-means on colours and places with as many clusters; it learns nothing."
+        if any(result["method"] == FLOOR for result in results)
+        else "There is no floor in these tables; viewslots evaluate kmeans --data ... --out ... gives one."
+    )
+    careful = (
+        "Rows marked careful do not follow the paper's protocol: each answer is the best of several starts, without "
+        "objects that are not worth their description, in some rows with further looks for objects that were missed "
+        "and gradient steps on the codes. None of this sees the truth. All else is the same."
+    )
+    return (
+        *([careful] if any(map(care_of, results)) else []),
+        "Every number of ours comes from one training run unless several are listed: other training seeds may differ "
+        "by more than the intervals say.",
+        floor,
+        f"Shadow: background where one object alone takes at least {SHADOW / 255:.0%} of the direct light. R2 of "
+        "cameras: probes fitted on the view codes of the validation scenes. Held-out views: the scene comes from the "
+        "M views alone, and only the viewpoint of the held-out picture is estimated.",
+    )
+
+
+def result_notes(result: Result, paper: PaperTable | None) -> tuple[str, ...]:
+    parts = (_pictures, _size, _training, _network, _slots, _made)
+    return tuple(note for part in parts for note in part(result, paper))
+
+
+def _pictures(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    data = result["data"]
+    preset = str(data.get("preset"))
+    checksum = str(data.get("sha256"))[:12]
+    if data.get("source"):
+        yield f"Pictures: imported from {data['source']} (data set {checksum})."
+    elif preset.startswith("clevr"):
+        yield f"Pictures: our ray tracer, not Blender; scenes of the same rules, not the paper's (data set {checksum})."
+    else:
+        yield f"Pictures: drawn by our own code; scenes of the same rules, not the paper's (data set {checksum})."
+
+
+def _size(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    preset = result["data"].get("preset")
+    wanted = PAPER_SCENES.get(str(preset), 100)
+    if preset in DATASETS and result["scenes"] != wanted:
+        yield f"{title(result)}: {result['scenes']} test scenes; the paper has {wanted}."
+
+
+def _training(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    if result["method"] == FLOOR:
+        return
+    training = result.get("training")
+    if not training or not training.get("steps"):
+        yield f"{title(result)}: how long it was trained is not on record."
+        return
+    steps, wanted = training["steps"], training.get("preset_steps")
+    length = f"{steps:,} steps" + (f" of the preset's {wanted:,} ({steps / wanted:.0%})" if wanted else "")
+    where = f"scenes of {training.get('data')}" + (" rendered while training" if training.get("live") else "")
+    yield f"{title(result)}: trained for {length} on {where}, training seed {training.get('seed')}."
+
+
+def _network(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    preset, count = result.get("preset"), result.get("parameters")
+    if result["method"] == FLOOR or preset in DATASETS:
+        return
+    size = f" ({count / 1e6:.1f} M parameters)" if isinstance(count, int) else ""
+    yield f"{title(result)}: not the paper's network{size}."
+
+
+def _slots(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    if paper is not None and result["slots"] != paper.slots:
+        yield f"{title(result)}: evaluated with K = {result['slots']}; the paper's K is {paper.slots}."
+
+
+def _made(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    """Every number has a command, a commit and a seed."""
+    origin = result.get("provenance") or {}
+    where = f"commit {origin.get('commit')}, seed {result.get('seed')}, {origin.get('gpu') or origin.get('cpu')}"
+    yield f"{title(result)}: made by {origin.get('command')} ({where})."

@@ -1,0 +1,164 @@
+"""Our results beside the paper's tables, with what they owe to renderer, schedule and seeds said next to them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from viewslots.metrics.score import METRICS
+from viewslots.protocol.results import find_results
+from viewslots.report.notes import general_notes, legend, result_notes
+from viewslots.report.pages import Block, Folded, Heading, Notes, Row, Table, Text, markdown, page
+from viewslots.report.paper_tables import DATASETS, SPLITS, PaperTable, find_table
+from viewslots.report.rows import (
+    FLOOR,
+    MISSING,
+    Result,
+    difference_row,
+    extra_rows,
+    group_rows,
+    our_cell,
+    our_row,
+    paper_cell,
+    paper_row,
+    title,
+)
+
+TITLE = "viewslots beside the OCLOC paper"
+OVERVIEW = "ARI-O"
+
+Key = tuple[str, str, str, int, int | None]
+"""Task, data set, split of the paper, views and new views: what makes a table."""
+
+DISTINCTIONS: tuple[Callable[[Result], str], ...] = (
+    lambda result: f"K = {result['slots']}",
+    lambda result: str(result.get("which")),
+    lambda result: f"seed {result.get('seed')}",
+    lambda result: f"data set {str(result['data'].get('sha256'))[:8]}",
+    lambda result: f"{result['scenes']} scenes",
+)
+"""What may tell results of one run in one table apart."""
+
+
+def write_report(sources: Sequence[Path], out: Path) -> list[Path]:
+    """report.md and report.html in the folder `out`."""
+    results = distinguished([result for _, result in find_results(sources)])
+    blocks = tuple(report_blocks(results))
+    out.mkdir(parents=True, exist_ok=True)
+    written = {"report.md": markdown(TITLE, blocks), "report.html": page(TITLE, blocks)}
+    for name, text in written.items():
+        (out / name).write_text(text, encoding="utf-8")
+    return [out / name for name in written]
+
+
+def report_blocks(results: Sequence[Result]) -> Iterator[Block]:
+    yield Notes(legend(results))
+    yield from overview(results)
+    for key in sorted({table_key(result) for result in results}, key=_order):
+        yield from section(key, [result for result in results if table_key(result) == key])
+    yield Heading("Notes")
+    yield Notes(general_notes(results))
+
+
+def distinguished(results: Sequence[Result]) -> list[Result]:
+    """Rows that would have one name in one table: what tells them apart is added to the names of their runs."""
+
+    def name(result: Result) -> tuple[object, ...]:
+        return *table_key(result)[:3], title(result)
+
+    named: list[Result] = []
+    for result in results:
+        same = [other for other in results if name(other) == name(result)]
+        rivals = [one for one in same if sum(table_key(one) == table_key(other) for other in same) > 1]
+        words = [tell(result) for tell in DISTINCTIONS if len({tell(rival) for rival in rivals}) > 1]
+        if not words and rivals:
+            twins = [other for other in rivals if table_key(other) == table_key(result)]
+            words = [f"no. {number}" for number, twin in enumerate(twins, 1) if twin is result]
+        named.append({**result, "run": ", ".join([str(result.get("run")), *words])} if words else result)
+    return named
+
+
+def table_key(result: Result) -> Key:
+    data = result["data"]
+    name = data.get("preset") or data.get("source") or data.get("name") or "unknown data"
+    split = result["split"].removesuffix("-large")
+    return result["task"], str(name), split, result["views"], result.get("new_views")
+
+
+def _order(key: Key) -> tuple[object, ...]:
+    """The paper's tables in its order, then everything else."""
+    task, dataset, split, views, new = key
+    known = list(DATASETS)
+    place = known.index(dataset) if dataset in known else len(known)
+    return place, dataset, task != "decomposition", split, views, new or 0
+
+
+def section(key: Key, results: Sequence[Result]) -> Iterator[Block]:
+    """One of the paper's tables (for one data set), or our numbers alone where the paper has none."""
+    _, dataset, split, views, new = key
+    results = sorted(results, key=lambda one: (one["method"] == FLOOR, title(one)))
+    paper = find_table(dataset, split, views, new)
+    shown = DATASETS.get(dataset, dataset)
+    seen = f"M = {views}" if new is None else f"viewpoint estimation, {views} given and {new} new views"
+    yield Heading(f"{shown}, {SPLITS.get(split, split)}, {seen}")
+    if paper is None:
+        yield Text("The paper has no table for this.")
+    columns = ("", *METRICS)
+    yield Table(columns, compared_rows(results, paper), _caption(paper))
+    rows = tuple(our_row(result, "paper") for result in results)
+    yield Table(columns, rows, "The same in the convention of the appendix's formulas")
+    if extras := extra_rows(results):
+        yield Table(("beyond the paper", *map(title, results)), extras)
+    yield from (Folded(f"Parts of the test set: {title(result)}", groups(result)) for result in results)
+    yield Notes(tuple(dict.fromkeys(note for result in results for note in result_notes(result, paper))))
+
+
+def _caption(paper: PaperTable | None) -> str:
+    convention = "Averaged as the published numbers were (pooled)"
+    return convention if paper is None else f"{convention}; paper: {paper.name}"
+
+
+def compared_rows(results: Sequence[Result], paper: PaperTable | None) -> tuple[Row, ...]:
+    rows = [] if paper is None else [paper_row(row) for row in paper.rows]
+    for result in results:
+        rows.append(our_row(result, "pooled"))
+        if paper is not None and (difference := difference_row(result, paper)):
+            rows.append(difference)
+    return tuple(rows)
+
+
+def groups(result: Result) -> tuple[Block, ...]:
+    rows = (
+        *group_rows(result, result.get("by_objects", {}), "objects:"),
+        *group_rows(result, result.get("by_occlusion", {}), "occlusion:"),
+    )
+    return (Table(("pooled", *METRICS), rows),)
+
+
+def overview(results: Sequence[Result]) -> Iterator[Block]:
+    """Over the numbers of views, where there are several: does seeing more help?"""
+    plain = [result for result in results if result["task"] == "decomposition"]
+    places = sorted({table_key(result)[:3] for result in plain}, key=lambda place: _order((*place, 0, None)))
+    tables = []
+    for place in places:
+        here = [result for result in plain if table_key(result)[:3] == place]
+        views = sorted({result["views"] for result in here})
+        if len(views) > 1:
+            caption = f"{DATASETS.get(place[1], place[1])}, {SPLITS.get(place[2], place[2])}"
+            tables.append(Table(("", *(f"M = {count}" for count in views)), overview_rows(here, place, views), caption))
+    if tables:
+        yield Heading(f"{OVERVIEW} by number of views (pooled)")
+        yield from tables
+
+
+def overview_rows(results: Sequence[Result], place: tuple[str, str, str], views: Sequence[int]) -> tuple[Row, ...]:
+    papers = [find_table(place[1], place[2], count) for count in views]
+    methods = dict.fromkeys(row.method for paper in papers if paper for row in paper.rows)
+    rows = []
+    for method in methods:
+        found = [paper.row(method) if paper else None for paper in papers]
+        cells = tuple(MISSING if row is None else paper_cell(row.scores.get(OVERVIEW)) for row in found)
+        rows.append(Row(f"paper: {method}", cells, "paper"))
+    for name in dict.fromkeys(sorted(map(title, results), key=lambda text: text.startswith("floor"))):
+        ours = {result["views"]: result for result in results if title(result) == name}
+        cells = tuple(our_cell(ours[count]["pooled"][OVERVIEW]) if count in ours else MISSING for count in views)
+        rows.append(Row(name, cells, "floor" if name.startswith("floor") else "ours"))
+    return tuple(rows)

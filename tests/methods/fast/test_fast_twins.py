@@ -1,0 +1,197 @@
+"""The fast view of a model against the model: the same terms and gradients, in float64, on any device."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from viewslots.experiments import model_preset
+from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
+from viewslots.methods.ocloc.fast.accelerate import accelerated
+from viewslots.methods.ocloc.fast.folding import FoldedConvolution, PairedConvolution, PlainConvolution, fold_stages
+from viewslots.methods.ocloc.fast.half import SumByProduct, with_half_weights
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.networks import upsampling_stages
+from viewslots.methods.ocloc.noise import Noise
+from viewslots.methods.ocloc.objective import weighted_loss
+from viewslots.methods.ocloc.schedule import Annealing
+from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
+from viewslots.methods.umbra.model import Umbra
+from viewslots.types import SceneBatch
+
+torch.set_num_threads(1)
+
+PAPER_SHRUNK = replace(
+    OclocConfig(),
+    image_size=32,
+    slots=3,
+    hidden=16,
+    feature_channels=8,
+    slot_attr_dim=12,
+    key_dim=10,
+    value_dim=20,
+    object_decoder=DecoderConfig(
+        kind="dense", hidden=(16, 16), grid=8, grid_channels=6, stages=((2, 5, 6), (1, 5, 4), (2, 5, 4))
+    ),
+    background_decoder=DecoderConfig(
+        kind="dense", hidden=(8,), grid=2, grid_channels=4, stages=((4, 5, 4), (1, 5, 4), (4, 5, 4))
+    ),
+)
+COMPACT_SHRUNK = replace(
+    PAPER_SHRUNK,
+    feature_stride=2,
+    feature_kernel=3,
+    object_decoder=DecoderConfig(
+        kind="compact", hidden=(16,), grid=8, grid_channels=6, stages=((1, 3, 6), (2, 3, 4)), final_scale=2
+    ),
+    background_decoder=DecoderConfig(
+        kind="compact", hidden=(8,), grid=8, grid_channels=4, stages=((2, 3, 4),), final_scale=2
+    ),
+)
+SINGLE_SHRUNK = replace(
+    PAPER_SHRUNK,
+    object_decoder=DecoderConfig(kind="broadcast", grid=16, stages=((2, 5, 4), (1, 5, 4))),
+    background_decoder=DecoderConfig(kind="broadcast", grid=32, stages=((1, 5, 4),)),
+)
+CONFIGS = {
+    "paper": PAPER_SHRUNK,
+    "compact": COMPACT_SHRUNK,
+    "single-view": SINGLE_SHRUNK,
+    "tiny": model_preset("tiny").model,
+}
+ANNEALING = UmbraSchedule(mixture_until=1.0, costs_until=1.0).at(100_000)
+assert 0 < ANNEALING.weight_mixture < 1
+assert 0 < ANNEALING.weight_costs < 1
+
+
+def with_shadows(config: OclocConfig) -> UmbraConfig:
+    return UmbraConfig(**vars(config))
+
+
+def double_model(kind: type[Ocloc], config: OclocConfig) -> Ocloc:
+    """In float64, with biases and normalisations away from where they start, so that mistakes in them show."""
+    model = kind(config, torch.Generator().manual_seed(1)).double()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator).double()
+    return model
+
+
+def double_inputs(model: Ocloc) -> tuple[SceneBatch, Noise]:
+    size = model.config.image_size
+    generator = torch.Generator().manual_seed(3)
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    image = torch.rand(2, 3, 3, size, size, generator=generator).double()
+    batch = SceneBatch(torch.where(mask[:, :, None, None, None], image, 0.0), mask)
+    noise = model.draw_noise(batch, generator)
+    return batch, Noise(**{name: value.double() for name, value in vars(noise).items()})
+
+
+def gradients(model: Ocloc, called: nn.Module, batch: SceneBatch, noise: Noise) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    weighted_loss(called(batch, ANNEALING, noise), ANNEALING).mean().backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+CASES = [(kind, config) for kind in (Ocloc, PerViewOcloc) for config in CONFIGS.values()]
+CASES += [(Umbra, with_shadows(CONFIGS[name])) for name in ("paper", "compact")]
+
+
+@pytest.mark.parametrize(("kind", "config"), CASES)
+def test_a_fast_view_gives_the_terms_and_gradients_of_its_model(kind: type[Ocloc], config: OclocConfig) -> None:
+    model = double_model(kind, config).eval()
+    fast = accelerated(model)
+    assert type(fast.inference) is not type(model.inference)
+    batch, noise = double_inputs(model)
+    plain_terms, fast_terms = model(batch, ANNEALING, noise), fast(batch, ANNEALING, noise)
+    for term in vars(plain_terms):
+        torch.testing.assert_close(getattr(fast_terms, term), getattr(plain_terms, term), rtol=1e-10, atol=1e-9)
+    plain, quick = gradients(model, model, batch, noise), gradients(model, fast, batch, noise)
+    assert plain.keys() == quick.keys()
+    assert set(plain) == {parameter for parameter, _ in model.named_parameters()}
+    for parameter, value in plain.items():
+        torch.testing.assert_close(quick[parameter], value, rtol=1e-8, atol=1e-8 * float(value.abs().max() + 1))
+
+
+def test_a_fast_view_shares_parameters_and_statistics() -> None:
+    model = Ocloc(CONFIGS["tiny"]).train()
+    fast = accelerated(model)
+    theirs = {id(parameter) for parameter in model.parameters()}
+    assert {id(parameter) for parameter in fast.parameters()} == theirs
+    batch = SceneBatch(torch.rand(2, 2, 3, 32, 32), torch.ones(2, 2, dtype=torch.bool))
+    fast(batch, Annealing(), model.draw_noise(batch, torch.Generator().manual_seed(0)))
+    assert model.nvil.weight > 0
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3, 4])
+@pytest.mark.parametrize("kernel", [1, 3, 5, 7])
+def test_a_folded_convolution_is_upsampling_and_convolution(scale: int, kernel: int) -> None:
+    plain = upsampling_stages(3, [(scale, kernel, 5)], 2).double()
+    maps = torch.randn(2, 3, 4, 6, dtype=torch.float64, requires_grad=True)
+    folded = fold_stages(list(plain))
+    assert isinstance(folded[0], FoldedConvolution if scale > 1 else PlainConvolution)
+    weights = torch.randn(plain(maps).shape, dtype=torch.float64)
+    asked = [maps, *plain.parameters()]
+    expected = torch.autograd.grad((plain(maps) * weights).sum(), asked)
+    found = torch.autograd.grad((folded(maps) * weights).sum(), asked)
+    torch.testing.assert_close(folded(maps), plain(maps), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5, 7])
+@pytest.mark.parametrize("relu", [True, False])
+def test_a_convolution_of_pairs_is_the_convolution(kernel: int, relu: bool) -> None:
+    convolution = nn.Conv2d(3, 5, kernel, padding=kernel // 2).double()
+    maps = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
+    expected, found = convolution(maps), PairedConvolution(convolution, relu)(maps)
+    expected = expected.relu() if relu else expected
+    weights = torch.randn(expected.shape, dtype=torch.float64)
+    asked = [maps, *convolution.parameters()]
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.autograd.grad((found * weights).sum(), asked),
+        torch.autograd.grad((expected * weights).sum(), asked),
+        rtol=1e-11,
+        atol=1e-11,
+    )
+
+
+def test_half_weights_follow_the_weights_and_hand_back_their_gradients() -> None:
+    model = Ocloc(CONFIGS["tiny"], torch.Generator().manual_seed(0)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # then a twin rounds nothing away
+            parameter.copy_(parameter.bfloat16())
+    view, half = with_half_weights(model)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    twinned = {names[id(master)] for master in half.masters}
+    assert {"inference.g_obj.0.weight", "inference.g_upd.recurrent.weight_ih"} <= twinned
+    assert not any("norm" in name or "g_key" in name or "hat" in name for name in twinned)
+    batch = SceneBatch(torch.rand(2, 2, 3, 32, 32), torch.ones(2, 2, dtype=torch.bool))
+    noise = model.draw_noise(batch, torch.Generator().manual_seed(0))
+    quick, plain = {}, {}
+    for gradients, called in ((plain, accelerated(model)), (quick, accelerated(view))):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            weighted_loss(called(batch, ANNEALING, noise), ANNEALING).mean().backward()
+        if gradients is quick:
+            half.collect()
+        gradients |= {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    whole = [torch.cat([gradients[name].flatten() for name in sorted(plain)]) for gradients in (plain, quick)]
+    assert torch.cosine_similarity(*whole, dim=0) > 0.99
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    half.refresh()
+    for master, twin in zip(half.masters, half.twins, strict=True):
+        torch.testing.assert_close(twin, master.bfloat16())
+
+
+def test_a_sum_by_product_is_the_linear_layer() -> None:
+    values = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    layer = nn.Linear(5, 4).double()
+    given = (values, layer.weight, layer.bias)
+    assert torch.autograd.gradcheck(SumByProduct.apply, given)
+    torch.testing.assert_close(SumByProduct.apply(*given), layer(values))

@@ -1,0 +1,429 @@
+"""The report, read back by parsers: the paper's numbers, ours, the differences between them, and no false claims."""
+
+import copy
+import json
+import os
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from viewslots.cli import main
+from viewslots.commands.evaluation import report as report_command
+from viewslots.errors import UserError
+from viewslots.metrics.score import METRICS
+from viewslots.protocol.results import find_results
+from viewslots.report.pages import Cell, Heading, Row, Table, Text, markdown, page
+from viewslots.report.paper_tables import Published, find_table, verdict
+from viewslots.report.report import report_blocks, write_report
+from viewslots.report.rows import title
+
+
+def estimate(mean: float, reach: float = 0.01) -> dict[str, float]:
+    return {"mean": mean, "std": 0.002, "low": mean - reach, "high": mean + reach}
+
+
+def made(**changes: Any) -> dict[str, Any]:
+    """A result of a made-up run; `scores` sets pooled metrics."""
+    scores = {name: estimate(0.5) for name in METRICS} | changes.pop("scores", {})
+    group = {"scenes": 40, "paper": {}, "pooled": {name: 0.25 for name in METRICS}, "extras": {}}
+    result = {
+        "format": "viewslots results",
+        "format_version": 1,
+        "task": "decomposition",
+        "run": "first",
+        "method": "ocloc",
+        "preset": "compact",
+        "parameters": 3_900_000,
+        "training": {"steps": 15_000, "preset_steps": 150_000, "seed": 4, "data": "clevr-m1", "live": True},
+        "split": "test1",
+        "scenes": 100,
+        "views": 4,
+        "new_views": None,
+        "slots": 7,
+        "data": {"preset": "clevr-m1", "source": None, "name": "data", "sha256": "abcdef0123456789"},
+        "paper": {name: estimate(0.6) for name in METRICS},
+        "pooled": scores,
+        "extras": {"identity": estimate(0.9), "psnr": estimate(30.0), "shadow_claimed": None},
+        "repeats": [{}, {}, {}],
+        "by_objects": {"3": copy.deepcopy(group)},
+        "by_occlusion": {"least": {**copy.deepcopy(group), "hidden": [0.0, 0.125]}},
+        "provenance": {"commit": "0123456789ab"},
+    }
+    return result | changes
+
+
+class Reader(HTMLParser):
+    """Headings and tables of a page, as text; all tags and attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.sections: dict[str, list[list[list[str]]]] = {}
+        self.heading = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+        if tag in ("h1", "h2", "h3"):
+            self.heading = ""
+        elif tag == "table":
+            self.sections.setdefault(self.heading, []).append([])
+        elif tag == "tr":
+            self.sections[self.heading][-1].append([])
+        elif tag in ("th", "td"):
+            self.sections[self.heading][-1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("h1", "h2", "h3"):
+            self.heading += data
+        elif "td" in self.open or "th" in self.open:
+            cells = self.sections[self.heading][-1][-1]
+            cells[-1] = f"{cells[-1]} {data}".strip()
+
+
+def written(tmp_path: Path, *results: dict[str, Any]) -> tuple[str, str]:
+    for index, result in enumerate(results):
+        (tmp_path / f"results-{index}.json").write_text(json.dumps(result))
+    paths = write_report([tmp_path], tmp_path / "report")
+    assert [path.name for path in paths] == ["report.md", "report.html"]
+    return paths[0].read_text(), paths[1].read_text()
+
+
+def rows_of(table: list[list[str]]) -> dict[str, dict[str, str]]:
+    return {row[0]: dict(zip(table[0][1:], row[1:], strict=True)) for row in table[1:]}
+
+
+def test_our_row_stands_beside_the_papers(tmp_path: Path) -> None:
+    """CLEVR-M1, M = 4: the paper's Proposed has ARI-O .948 +- .003, ARI-A .507 +- .002, OOA .970 +- .01."""
+    scores = {"ARI-O": estimate(0.980), "ARI-A": estimate(0.4), "OOA": estimate(0.96, 0.03), "IoU": None}
+    _, html = written(tmp_path, made(scores=scores))
+    table = rows_of(Reader(html).sections["CLEVR-M1, Test 1, M = 4"][0])
+    assert table["paper: Proposed"]["ARI-O"] == "0.948 ± 0.003"
+    assert table["paper: Baseline"]["ARI-O"] == "0.269 ± 0.01"
+    assert table["paper: MulMON"]["IoU"] == "N/A"
+    ours = table["ours: OCLOC, compact (first)"]
+    assert ours["ARI-O"] == "0.980 ± 0.002 (0.970 to 0.990)"
+    assert ours["IoU"] == "N/A"
+    difference = table["difference to the paper's Proposed"]
+    assert difference["ARI-O"] == "▲ +0.032"
+    assert difference["ARI-A"] == "▼ -0.107"
+    assert difference["OOA"] == "-0.010"
+    assert difference["IoU"] == "N/A"
+
+
+def test_the_formulas_convention_comes_second(tmp_path: Path) -> None:
+    _, html = written(tmp_path, made())
+    tables = Reader(html).sections["CLEVR-M1, Test 1, M = 4"]
+    assert rows_of(tables[1]) == {
+        "ours: OCLOC, compact (first)": dict.fromkeys(METRICS, "0.600 ± 0.002 (0.590 to 0.610)")
+    }
+
+
+def test_extras_and_parts_of_the_test_set(tmp_path: Path) -> None:
+    _, html = written(tmp_path, made(), made(run="second", extras={}))
+    tables = Reader(html).sections["CLEVR-M1, Test 1, M = 4"]
+    extras = rows_of(tables[2])
+    assert set(extras) == {"identity over views: objects that keep their slot", "reconstruction, PSNR in dB"}
+    psnr = extras["reconstruction, PSNR in dB"]
+    assert psnr["ours: OCLOC, compact (first)"] == "30.00 ± 0.00 (29.99 to 30.01)"
+    assert psnr["ours: OCLOC, compact (second)"] == "N/A"
+    parts = rows_of(tables[3])
+    assert parts["objects: 3 (40 scenes)"]["F1"] == "0.250"
+    assert "occlusion: least, 0.0% to 12.5% hidden (40 scenes)" in parts
+
+
+def test_the_baseline_and_the_floor(tmp_path: Path) -> None:
+    floor = made(method="kmeans", run="kmeans", preset=None, training=None, parameters=None)
+    _, html = written(tmp_path, floor, made(method="ocloc-per-view", run="views", scores={"ARI-O": estimate(0.298)}))
+    table = rows_of(Reader(html).sections["CLEVR-M1, Test 1, M = 4"][0])
+    assert list(table)[3:] == [
+        "ours: per-view baseline, compact (views)",
+        "difference to the paper's Baseline",
+        "floor: k-means on colours and places",
+    ]
+    assert table["difference to the paper's Baseline"]["ARI-O"] == "+0.029"  # .288 is not above .269 + .02
+
+
+def test_sections_follow_the_paper(tmp_path: Path) -> None:
+    results = [
+        made(data=made()["data"] | {"preset": "dsprites"}, views=1, slots=6),
+        made(split="test2", views=2, slots=11),
+        made(task="viewpoint estimation", views=1, new_views=4),
+        made(data=made()["data"] | {"preset": None, "source": "blender.h5"}),
+        made(),
+        made(views=1),
+        made(split="test1-large", scenes=1000, run="first"),
+    ]
+    text, html = written(tmp_path, *results)
+    headings = [heading for heading in Reader(html).sections if "Test" in heading]
+    assert headings == [
+        "CLEVR-M1, Test 1, M = 1",
+        "CLEVR-M1, Test 1, M = 4",
+        "CLEVR-M1, Test 2, M = 2",
+        "CLEVR-M1, Test 1, viewpoint estimation, 1 given and 4 new views",
+        "dSprites, Test 1, M = 1",
+        "blender.h5, Test 1, M = 4",
+    ]
+    sections = Reader(html).sections
+    assert "paper: SPACE" in rows_of(sections[headings[4]][0])
+    assert rows_of(sections[headings[3]][0])["paper: Proposed"]["ARI-O"] == "0.916 ± 0.004"
+    assert "ours: OCLOC, compact (first, test1-large, 1000 scenes)" in rows_of(sections[headings[1]][0])
+    assert not any(name.startswith("paper") for name in rows_of(sections[headings[5]][0]))
+    assert "## blender.h5, Test 1, M = 4\n\nThe paper has no table for this." in text
+
+
+def test_overview_over_views(tmp_path: Path) -> None:
+    """Paper, ARI-O of Proposed at M = 1 and 4."""
+    floor = made(method="kmeans", run="kmeans", preset=None, training=None)
+    _, html = written(tmp_path, made(views=1), made(), floor)
+    table = rows_of(Reader(html).sections["ARI-O by number of views (pooled)"][0])
+    expected = {f"M = {m}": find_table("clevr-m1", "test1", m).row("Proposed").scores["ARI-O"] for m in (1, 4)}
+    assert table["paper: Proposed"] == {name: f"{one.mean:.3f} ± {one.std:g}" for name, one in expected.items()}
+    assert table["ours: OCLOC, compact (first)"]["M = 1"].startswith("0.500")
+    assert table["floor: k-means on colours and places"]["M = 1"] == "N/A"
+
+
+def test_careful_answers_have_rows_of_their_own(tmp_path: Path) -> None:
+    careful = made(care={"starts": 4, "thrifty": True}, scores={"OCA": estimate(0.75)})
+    text, html = written(tmp_path, made(care={"starts": 1, "thrifty": False}), careful)
+    rows = [row for tables in Reader(html).sections.values() for table in tables for row in table]
+    assert "Rows marked careful do not follow the paper's protocol" in text
+    ours = {row[0]: row for row in rows if row and row[0].startswith("ours: OCLOC, compact (first")}
+    assert set(ours) == {"ours: OCLOC, compact (first)", "ours: OCLOC, compact (first, careful, 4 starts)"}
+
+
+PAPERS = [None, {"starts": 1, "thrifty": False}, {"starts": 3, "thrifty": False}]
+"""Answers as in the paper, as results of today and of before say it."""
+CAREFUL = [
+    ({"starts": 4, "thrifty": True}, "careful, 4 starts"),
+    ({"starts": 1, "thrifty": True}, "careful, 1 start"),
+    ({"starts": 1, "looks": 0, "refinement": 0}, "careful, 1 start"),
+    ({"starts": 4, "looks": 2, "refinement": 30}, "careful, 4 starts, 2 further looks, 30 gradient steps"),
+    ({"starts": 2, "looks": 1, "refinement": 0}, "careful, 2 starts, 1 further look"),
+    ({"starts": 1, "looks": 0, "refinement": 1}, "careful, 1 start, 1 gradient step"),
+]
+
+
+def test_how_much_care_was_taken_in_words() -> None:
+    for care in PAPERS:
+        assert title(made(care=care)) == "ours: OCLOC, compact (first)"
+    assert title(made()) == "ours: OCLOC, compact (first)"
+    for care, words in CAREFUL:
+        assert title(made(care=care)) == f"ours: OCLOC, compact (first, {words})"
+
+
+@pytest.mark.parametrize("care", [care for care, _ in CAREFUL])
+def test_careful_rows_are_explained(tmp_path: Path, care: dict[str, Any]) -> None:
+    text, _ = written(tmp_path, made(care=care), made(run="other"))
+    assert "Rows marked careful do not follow the paper's protocol" in text
+
+
+def test_where_no_care_was_taken_none_is_explained(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, *[made(run=f"run {n}", care=care) for n, care in enumerate(PAPERS)])
+    assert "careful" not in text
+
+
+def test_results_of_one_run_stay_apart(tmp_path: Path) -> None:
+    """One run with other slots, or evaluated again: every result has a row of its own, in the overview too."""
+    results = [made(), made(slots=5), made(views=1), made(run="twin"), made(run="twin")]
+    _, html = written(tmp_path, *results, made(method="kmeans", run="kmeans", preset=None, slots=3))
+    sections = Reader(html).sections
+    four, one = (list(rows_of(sections[f"CLEVR-M1, Test 1, M = {count}"][1])) for count in (4, 1))
+    assert four == [
+        "ours: OCLOC, compact (first, K = 5)",
+        "ours: OCLOC, compact (first, K = 7)",
+        "ours: OCLOC, compact (twin, no. 1)",
+        "ours: OCLOC, compact (twin, no. 2)",
+        "floor: k-means on colours and places",
+    ]
+    assert one == ["ours: OCLOC, compact (first, K = 7)"]
+    overview = [name for name in rows_of(sections["ARI-O by number of views (pooled)"][0]) if "paper" not in name]
+    assert sorted(overview) == sorted(four)
+
+
+def test_a_floor_on_the_large_split_says_so(tmp_path: Path) -> None:
+    floor = made(method="kmeans", run="kmeans", preset=None)
+    text, _ = written(tmp_path, floor, floor | {"split": "test1-large", "scenes": 1000})
+    assert "| floor: k-means on colours and places |" in text
+    assert "| floor: k-means on colours and places (test1-large, 1000 scenes) |" in text
+
+
+def test_a_missing_floor_is_not_described_but_asked_for(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, made())
+    assert "The floor is" not in text
+    assert "There is no floor in these tables" in text
+
+
+def test_the_report_is_honest(tmp_path: Path) -> None:
+    lost = made(training=None, run="lost", seed=3)
+    lost["provenance"] = {"commit": "0123456789ab", "command": "viewslots evaluate lost", "gpu": None, "cpu": "a chip"}
+    text, html = written(tmp_path, made(slots=5, scenes=20), lost)
+    for words in (
+        "our ray tracer, not Blender",
+        "trained for 15,000 steps of the preset's 150,000 (10%) on scenes of clevr-m1 rendered while training, "
+        "training seed 4",
+        "not the paper's network (3.9 M parameters)",
+        "evaluated with K = 5; the paper's K is 7",
+        "20 test scenes; the paper has 100",
+        "how long it was trained is not on record",
+        "over 3 stochastic answers",
+        "one training run",
+        "made by viewslots evaluate lost (commit 0123456789ab, seed 3, a chip)",
+        "not in the marks",
+    ):
+        assert words in html.replace("&#x27;", "'")
+        assert words in text
+
+
+def test_the_page_needs_nothing_and_fits_a_phone(tmp_path: Path) -> None:
+    _, html = written(tmp_path, made())
+    reader = Reader(html)
+    assert not {tag for tag, _ in reader.tags} & {"script", "link", "img", "iframe"}
+    assert not any({"src", "href", "onclick"} & set(attributes) for _, attributes in reader.tags)
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in reader.tags
+    assert "prefers-color-scheme: dark" in html
+    assert "overflow-x: auto" in html
+    assert "http" not in html
+
+
+def test_foreign_names_stay_names(tmp_path: Path) -> None:
+    odd = "<script>alert(1)</script> | *x* [a](b) \n# y"
+    text, html = written(tmp_path, made(run=odd, preset=odd))
+    assert not {tag for tag, _ in Reader(html).tags} & {"script"}
+    assert "<script" not in text
+    tables = [block for block in text.split("\n\n") if block.startswith("| ")]
+    for table in tables:
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(widths) == 1
+
+
+def test_markdown_and_page_say_the_same(tmp_path: Path) -> None:
+    blocks = [
+        Heading("A"),
+        Text("b < c"),
+        Table(("", "x"), (Row("r", (Cell("1", ("± 2", "(3)"), "better"),)),), "caption"),
+    ]
+    text, html = markdown("T", blocks), page("T", blocks)
+    assert text == "# T\n\n## A\n\nb &lt; c\n\ncaption\n\n|  | x |\n|---|---|\n| r | ▲ 1 ± 2 (3) |\n"
+    assert '<td class="better">▲ 1<small>± 2</small><small>(3)</small></td>' in html
+    assert "b &lt; c" in html
+    assert len(list(report_blocks([made()]))) > 5
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0.531, 0.6, "better"), (0.529, 0.6, ""), (0.3, 0.469, "worse"), (0.3, 0.471, ""), (0.4, 0.6, "")],
+)
+def test_marks_need_both_uncertainties(low: float, high: float, expected: str) -> None:
+    """The paper's .50 +- .015: beyond .53 or below .47."""
+    ours = {"mean": (low + high) / 2, "std": 0.0, "low": low, "high": high}
+    assert verdict(ours, Published(0.5, 0.015)) == expected
+    assert verdict(None, Published(0.5, 0.015)) == verdict(ours, None) == ""
+
+
+def test_every_table_of_the_paper_is_found() -> None:
+    multi, single = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4"), ("dsprites", "abstract", "clevr")
+    for split, slots in (("test1", 7), ("test2", 11)):
+        for dataset in multi:
+            for views in (1, 2, 4, 8):
+                table = find_table(dataset, split, views)
+                assert ([row.method for row in table.rows], table.slots) == (["Baseline", "MulMON", "Proposed"], slots)
+            for views in (1, 2, 4):
+                assert [row.method for row in find_table(dataset, split, views, 4).rows] == ["Proposed"]
+        for dataset in single:
+            assert len(find_table(dataset, split, 1).rows) == 4
+    assert find_table("dsprites", "test1", 1).slots == 6
+    assert find_table("abstract", "test2-large", 1).slots == 7
+    assert find_table("clevr-m1", "test1", 4).name == "Table 1"
+    assert find_table("clevr-m1", "test1", 3) is None
+    assert find_table("clevr-m1", "valid", 4) is None
+    assert find_table(None, "test1", 4) is None
+    assert find_table("clevr-m1", "test1", 4, 2) is None
+
+
+def test_results_are_found_below_run_folders(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for folder in ("results", "other"):
+        (run / folder).mkdir(parents=True)
+    for name in ("results.json", "mine.json", "results/a.json", "other/results-test2.json", "other/b.json"):
+        (run / name).write_text(json.dumps(made(run=name)))
+    for name in ("config.json", "results/other.json"):
+        (run / name).write_text("{}")  # something else
+    os.symlink(run / "results.json", run / "results" / "again.json")
+    found = [result["run"] for _, result in find_results([run, run / "results.json"])]
+    assert sorted(found) == ["mine.json", "other/results-test2.json", "results.json", "results/a.json"]
+    assert [result["run"] for _, result in find_results([run / "other" / "b.json"])] == ["other/b.json"]
+
+
+def test_bad_sources_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        find_results([tmp_path / "none"])
+    with pytest.raises(UserError, match="no results below it"):
+        find_results([tmp_path])
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(UserError, match="not the result of evaluate"):
+        find_results([tmp_path / "x.json"])
+    with pytest.raises(UserError, match="at least one"):
+        report_command((), out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format_version": 2}, "newer format"),
+        ({"views": "4"}, "views is '4'"),
+        ({"data": None}, "data is None"),
+        ({"data": {"preset": ["x"]}}, "preset of data"),
+        ({"run": 3}, "run is 3"),
+        ({"training": "long"}, "training is 'long'"),
+        ({"pooled": {"ARI-A": {"mean": "high"}}}, "no pooled AMI-A"),
+        ({"pooled": {name: {"mean": 1} for name in METRICS}}, "pooled ARI-A is"),
+        ({"by_objects": {"3": {"scenes": 1}}}, "a group of scenes"),
+        ({"by_occlusion": {"least": {"scenes": 1, "pooled": {}, "hidden": [1]}}}, "a group of scenes"),
+        ({"by_objects": {"3": {"scenes": 1, "pooled": {"F1": "x"}}}}, "a group of scenes"),
+    ],
+)
+def test_damaged_results_are_refused_in_one_line(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(made(**change)))
+    with pytest.raises(UserError, match=re.escape(words)) as caught:
+        find_results([path])
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_report_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "results.json").write_text(json.dumps(made()))
+    report_command((tmp_path / "results.json",), out=tmp_path / "deep" / "report")
+    assert capsys.readouterr().out.split() == [
+        str(tmp_path / "deep" / "report" / name) for name in ("report.md", "report.html")
+    ]
+
+
+def test_the_command_line_takes_several_sources(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(made(run=name)))
+    sources = [str(tmp_path / f"{name}.json") for name in ("one", "two")]
+    monkeypatch.setattr(sys, "argv", ["viewslots", "report", *sources, "--out", str(tmp_path / "out")])
+    main()
+    text = Path(capsys.readouterr().out.split()[0]).read_text()
+    assert "compact (one)" in text
+    assert "compact (two)" in text
+    monkeypatch.setattr(sys, "argv", ["viewslots", "report", str(tmp_path / "none"), "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    assert capsys.readouterr().err.startswith("viewslots: ")

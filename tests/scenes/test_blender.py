@@ -1,0 +1,282 @@
+"""The Blender program: bad input is named without Blender; meshes against closed forms; pictures against references.
+
+Tests that render need a Python with `bpy`: `make blender-setup`, or its path in VIEWSLOTS_BLENDER_PYTHON.
+"""
+
+import ast
+import json
+import math
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from viewslots.scenes.spec import Scene
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "src/viewslots/scenes/blender"
+REFERENCES = Path(__file__).parents[1] / "data/blender_refs"
+
+Arrays = dict[str, np.ndarray]
+
+
+def _blender_python() -> str | None:
+    named = os.environ.get("VIEWSLOTS_BLENDER_PYTHON")
+    usual = ROOT / ".venv-blender/bin/python"
+    return named or (str(usual) if usual.exists() else None)
+
+
+needs_blender = pytest.mark.skipif(
+    _blender_python() is None, reason="no Blender: `make blender-setup` or set VIEWSLOTS_BLENDER_PYTHON"
+)
+
+
+def _run(*arguments: object, python: str = sys.executable, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [python, str(PROGRAM / "render.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
+
+
+def _render(tree: dict[str, Any], folder: Path, samples: int) -> Arrays:
+    (folder / "scene.json").write_text(json.dumps(tree))
+    python = _blender_python()
+    assert python is not None
+    done = _run(folder / "scene.json", "--out", folder / "out.npz", "--samples", samples, python=python)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{folder / 'out.npz'}\n"
+    assert sorted(path.name for path in folder.iterdir()) == ["out.npz", "scene.json"]
+    with np.load(folder / "out.npz") as file:
+        return dict(file)
+
+
+def _reference(name: str) -> tuple[dict[str, Any], Arrays]:
+    with np.load(REFERENCES / f"{name}.npz") as file:
+        return json.loads((REFERENCES / f"{name}.json").read_text()), dict(file)
+
+
+def _tree() -> dict[str, Any]:
+    return {
+        "objects": [
+            {"shape": "cube", "r": 0.7, "rgb": [1, 0, 0], "material": "metal", "loc": [0, 0, 0.7], "theta": 0.5}
+        ],
+        "views": [{"location": [7.5, -6.5, 5.3]}],
+        "image_full": [108, 80],
+        "crop": {"up": 10, "down": 74, "left": 22, "right": 86},
+    }
+
+
+# --- Bad input, without Blender --------------------------------------------------------------------------------
+
+
+def _refused(folder: Path, text: str) -> str:
+    """The one line that the program says about a description that it must refuse."""
+    (folder / "scene.json").write_text(text)
+    done = _run(folder / "scene.json", "--out", folder / "out.npz")
+    assert done.returncode == 1
+    assert not done.stdout
+    assert done.stderr.count("\n") == 1
+    assert not (folder / "out.npz").exists()
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"objects": [}', "is not JSON: line 1, column 14"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[1, 2]", "the description: a JSON object is needed, not a list"),
+        ("{}", "missing key 'objects'"),
+    ],
+)
+def test_text_that_is_no_description_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    assert says in _refused(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda tree: tree.pop("views"), "missing key 'view' (one) or 'views' (a list)"),
+        (lambda tree: tree.update(views=[]), "views: 1 to 1024 are needed, not 0"),
+        (lambda tree: tree["views"][0].pop("location"), "missing key 'location' in views[0]"),
+        (
+            lambda tree: tree["views"][0].update(location=[0, 0, 9]),
+            "views[0].location: must not lie on the vertical axis",
+        ),
+        (
+            lambda tree: tree["views"][0].update(location=[9, 0, -1]),
+            "views[0].location: a camera stands above the ground",
+        ),
+        (lambda tree: tree["objects"][0].pop("rgb"), "missing key 'rgb' in objects[0]"),
+        (lambda tree: tree["objects"][0].update(rgb=[255, 0, 0]), "objects[0].rgb: channels are linear values in 0..1"),
+        (lambda tree: tree["objects"][0].update(shape="cone"), "objects[0].shape: one of cube, sphere, cylinder"),
+        (lambda tree: tree["objects"][0].update(material=None), "objects[0].material: one of rubber, metal is needed"),
+        (lambda tree: tree["objects"][0].update(r=0), "objects[0].r: a radius in metres above 0"),
+        (lambda tree: tree["objects"][0].update(r=True), "objects[0].r: a number is needed, not true or false"),
+        (lambda tree: tree["objects"][0].update(loc=[0, 0]), "objects[0].loc: three numbers are needed, not 2"),
+        (lambda tree: tree["objects"][0].update(theta=math.nan), "objects[0].theta: a finite number is needed"),
+        (lambda tree: tree["objects"][0].update(theta=10**400), "objects[0].theta: a finite number is needed"),
+        (lambda tree: tree.update(objects=tree["objects"] * 65), "objects: 65 given"),
+        (
+            lambda tree: tree.update(lights_area={"Lamp_Key": "up"}),
+            "lights_area.Lamp_Key: a list is needed, not a text",
+        ),
+        (lambda tree: tree["crop"].pop("up"), "missing key 'up' in crop"),
+        (lambda tree: tree["crop"].update(right=109), "do not lie in a 108 x 80 picture"),
+        (lambda tree: tree["crop"].update(right=23), "crop: sides must be 4..2048 pixels, not 1 x 64"),
+        (lambda tree: tree["crop"].update(right=85.5), "crop.right: a whole number of pixels"),
+        (lambda tree: tree.update(image_full=[108]), "image_full: [width, height] is needed"),
+        (lambda tree: tree.update(focal_px=0), "focal_px: 0 pixels is no focal length"),
+        (lambda tree: tree.update(backdrop="sea"), 'backdrop: one of plane, sweep is needed, not "sea"'),
+    ],
+)
+def test_wrong_values_are_named(tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str) -> None:
+    tree = _tree()
+    change(tree)
+    assert says in _refused(tmp_path, json.dumps(tree))
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    scene = tmp_path / "scene.json"
+    scene.write_text(json.dumps(_tree()))
+    (tmp_path / "binary.json").write_bytes(b"\x89PNG")
+    for source, out, says in [
+        (tmp_path / "none.json", tmp_path / "out.npz", "none.json: No such file"),
+        (tmp_path / "binary.json", tmp_path / "out.npz", "is not a text file"),
+        (scene, tmp_path / "none/out.npz", "there is no folder"),
+        (scene, tmp_path, "it is a folder"),
+    ]:
+        done = _run(source, "--out", out)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert says in done.stderr
+
+
+def test_without_blender_the_way_to_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bpy.py").write_text("raise ImportError('none here')")
+    (tmp_path / "scene.json").write_text(json.dumps(_tree()))
+    done = _run(tmp_path / "scene.json", "--out", tmp_path / "out.npz", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "no usable bpy (none here): run 'make blender-setup'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["--samples", "0"], ["--samples", "9" * 99], ["--samples", "many"], ["--threads", "-1"], ["--depth", "3"], []],
+)
+def test_wrong_usage_exits_with_2(wrong: list[str]) -> None:
+    done = _run("scene.json", *(["--out", "out.npz", *wrong] if wrong else []))
+    assert done.returncode == 2
+    assert "usage:" in done.stderr
+
+
+def test_program_stands_alone() -> None:
+    for file in PROGRAM.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or "."] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.startswith(("viewslots", "torch", "."))], file
+
+
+# --- Descriptions and meshes --------------------------------------------------------------------------------
+
+
+def test_own_layout_means_the_same_as_the_references() -> None:
+    """viewslots reads a reference and writes its own layout: the Blender program sees the same scene in both."""
+    parse = runpy.run_path(str(PROGRAM / "description.py"))["parse_scene"]
+    tree = json.loads((REFERENCES / "ref_00.json").read_text())
+    theirs, ours = parse(tree), parse(json.loads(json.dumps(Scene.from_dict(tree).to_dict())))
+    assert repr(theirs) == repr(ours)
+    assert (ours.film.width, ours.film.height, ours.film.centre, ours.film.focal_px) == (64, 64, (32, 30), 118.125)
+
+
+def _core_volume(edge: float) -> float:
+    """Volume of a rounded cube of half-size 1: core, six slabs, twelve quarter cylinders, eight eighths of a ball."""
+    side = 2 * (1 - edge)
+    return side**3 + 6 * side**2 * edge + 3 * math.pi * edge**2 * side + 4 / 3 * math.pi * edge**3
+
+
+def _rim_volume(rim: float) -> float:
+    """Volume of a cylinder of radius and half-height 1, less what rounding takes from both rims (Pappus)."""
+    taken = rim**2 * (1 - math.pi / 4)
+    inner = (rim**2 * rim / 2 - math.pi / 4 * rim**2 * (4 * rim / (3 * math.pi))) / taken
+    return 2 * math.pi - 2 * taken * 2 * math.pi * (1 - rim + inner)
+
+
+@pytest.mark.parametrize(
+    ("shape", "volume"),
+    [("sphere", 4 / 3 * math.pi), ("cube", _core_volume(0.184)), ("cylinder", _rim_volume(0.054))],
+)
+def test_meshes_enclose_the_right_volume_and_face_outwards(shape: str, volume: float) -> None:
+    mesh = runpy.run_path(str(PROGRAM / "bodies.py"))[shape]()
+    enclosed = 0.0
+    for face in mesh.faces:
+        a, b, c, *rest = mesh.points[list(face)]
+        for first, second, third in [(a, b, c)] + [(a, c, d) for d in rest]:
+            area = np.cross(second - first, third - first)
+            enclosed += float(first @ area) / 6
+            # The stored normals are those of the surface: they agree with the face up to the tessellation.
+            if np.linalg.norm(area) > 1e-9:
+                assert (mesh.normals[list(face)] @ area > 0.97 * np.linalg.norm(area)).all()
+    assert enclosed == pytest.approx(volume, rel=2e-3)
+    assert np.abs(mesh.points).max(0) == pytest.approx([1, 1, 1])
+    assert np.linalg.norm(mesh.normals, axis=1) == pytest.approx(np.ones(len(mesh.points)))
+
+
+# --- Pictures --------------------------------------------------------------------------------
+
+
+@needs_blender
+def test_picture_and_truth_match_a_reference(tmp_path: Path) -> None:
+    """64 samples against 1,024 of the original CLEVR file: what is left is noise (measured: 1.1 and 3.0 of 255)."""
+    tree, truth = _reference("ref_00")
+    made = _render(tree, tmp_path, samples=64)
+    light = np.clip(truth["linear"].astype(np.float64), 0, 1)
+    picture = 255 * np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    error = np.abs(made["image"][0] - picture)
+    assert error.mean() < 1.8
+    assert error[truth["segment"] != 255].mean() < 4.5
+    assert (made["segment"][0] == truth["segment"]).mean() > 0.995
+    alpha, complete = truth["amodal"].astype(int), made["shapes"][0].astype(int)
+    iou = np.minimum(alpha, complete).sum((1, 2)) / np.maximum(alpha, complete).sum((1, 2))
+    assert (iou > 0.98).all()
+    assert {key: (array.shape, array.dtype.name) for key, array in made.items()} == {
+        "image": ((1, 64, 64, 3), "uint8"),
+        "segment": ((1, 64, 64), "uint8"),
+        "shapes": ((1, 3, 64, 64), "uint8"),
+        "linear": ((1, 64, 64, 3), "float32"),
+    }
+
+
+@needs_blender
+def test_hidden_bodies_keep_their_complete_shape(tmp_path: Path) -> None:
+    """Four bodies in a row, seen along it: more than one render's three channels, each complete, the nearest seen."""
+    body = {"shape": "sphere", "r": 0.5, "rgb": [0.2, 0.5, 0.1], "material": "rubber"}
+    tree = _tree() | {"objects": [body | {"loc": [2 - k, 0, 0.5]} for k in range(4)]}
+    tree["views"] = [{"location": [11, 0, 1]}, {"location": [-11, 0, 1]}]
+    made = _render(tree, tmp_path, samples=4)
+    covered = (made["shapes"] >= 128).sum((2, 3))
+    # Radius in pixels of a ball of radius r at distance d: f r / sqrt(d^2 - r^2).
+    for m, sign in enumerate((1, -1)):
+        distance = np.array([math.hypot(11 - sign * (2 - k), 0.5) for k in range(4)])
+        expected = math.pi * 118.125**2 * 0.25 / (distance**2 - 0.25)
+        assert covered[m] == pytest.approx(expected, rel=0.08)
+    near = made["shapes"][[0, 1], [0, 3]] >= 128
+    assert (made["segment"][0][near[0]] == 0).mean() > 0.97
+    assert (made["segment"][1][near[1]] == 3).mean() > 0.97
+
+
+@needs_blender
+def test_backdrop_and_empty_scene(tmp_path: Path) -> None:
+    """From a low camera the plane ends at a black horizon; the sweep closes the picture with lit ground."""
+    tree = _tree() | {"objects": [], "views": [{"location": [7.5, -6.5, 1.0]}]}
+    plane, sweep = (_render(tree | {"backdrop": kind}, tmp_path, samples=4) for kind in ("plane", "sweep"))
+    assert plane["shapes"].shape == (1, 0, 64, 64)
+    assert (plane["segment"] == 255).all()
+    assert (plane["linear"][0, 0] == 0).all()
+    assert (sweep["linear"][0, 0] > 0.005).all()
+    assert plane["linear"][0, -8:].mean() == pytest.approx(sweep["linear"][0, -8:].mean(), rel=0.05)
