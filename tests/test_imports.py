@@ -48,7 +48,7 @@ MAY_IMPORT = {
         "scenes",
         "training",
     },
-    "demo": {"data", "demo", "metrics", "protocol", "report", "figures", "provenance", "viewpoints"},
+    "demo": {"data", "demo", "methods", "metrics", "protocol", "report", "figures", "provenance", "viewpoints"},
     "terminal": set(),
     "commands": {
         "bench",

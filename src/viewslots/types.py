@@ -76,6 +76,8 @@ class SceneBatch:
     """sRGB in [0, 1]; zeros in padded views."""
     view_mask: Bool[Tensor, "B M"]
     """True for real views; scenes with fewer views share a batch."""
+    camera: Float[Tensor, "B M 5"] | None = None
+    """Only for methods that ask for it: cosine and sine of azimuth and of elevation, distance."""
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,14 @@ def check_scenes(scenes: int) -> int:
     return scenes
 
 
-def check_batch(batch: SceneBatch, image_size: int, dtype: torch.dtype) -> None:
+def check_batch(batch: SceneBatch, image_size: tuple[int, int], dtype: torch.dtype) -> None:
     """One clear error for pictures that a model of `image_size` and `dtype` cannot take."""
     image, mask = batch.image, batch.view_mask
     if image.dim() != 5 or image.shape[2] != 3:
         raise UserError(f"pictures must have shape [B, M, 3, H, W], not {list(image.shape)}")
-    if image.shape[-2:] != (image_size, image_size):
-        raise UserError(f"this model takes {image_size}x{image_size} pictures, not {image.shape[-2]}x{image.shape[-1]}")
+    if tuple(image.shape[-2:]) != image_size:
+        height, width = image_size
+        raise UserError(f"this model takes {height}x{width} pictures, not {image.shape[-2]}x{image.shape[-1]}")
     check_scenes(image.shape[0])
     if mask.dtype != torch.bool:
         raise UserError(f"view_mask must be boolean, not {mask.dtype}")

@@ -95,7 +95,7 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
 
     def check(self, batch: SceneBatch) -> None:
         """One clear error for pictures that this model cannot take: shape, type, range, NaN, scenes without views."""
-        check_batch(batch, self.config.image_size, self.inference.mu_hat.dtype)
+        check_batch(batch, (self.config.image_size, self.config.image_size), self.inference.mu_hat.dtype)
 
     def forward(self, batch: SceneBatch, annealing: Annealing, noise: Noise) -> ElboTerms:
         return self.elbo(batch, annealing, noise)

@@ -1,0 +1,289 @@
+"""What a method is to the rest of the package.
+
+A method infers a scene once and is then asked many times: `infer` gives an `Answer`. A method that learns is a
+`TrainableMethod`; training, validation, checkpoints and run folders know no more of it than stands here.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from viewslots.errors import UserError
+from viewslots.methods.inputs import check_batch
+from viewslots.methods.pretrained import Config, Pretrained
+from viewslots.methods.schedules import Optimisation, Schedule
+from viewslots.types import Decomposition, SceneBatch
+
+Precision = Literal["bf16", "fp32"]
+Gather = Callable[[Tensor], Tensor]
+"""Joins a tensor of this process with those of all others that train the same model."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """How far an answer is searched for at test time, with the weights as they are.
+
+    Where None stands in its place, a method gives its plain answer: one pass, as its paper has it.
+    """
+
+    starts: int = 1
+    """Random starts of the inference, of which the one with the shortest description goes on."""
+    looks: int = 0
+    """Further looks at what is left of the pictures when all that was found is taken away."""
+    refinement: int = 0
+    """Gradient steps on the codes, after the starts and after every further look."""
+
+    def __post_init__(self) -> None:
+        if self.starts < 1:
+            raise UserError(f"at least one start is needed, not {self.starts}")
+        for name in ("looks", "refinement"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
+
+    @property
+    def draws(self) -> int:
+        """How often inference begins anew, each time from a noise of its own."""
+        return self.starts + self.looks
+
+
+class Answer(Protocol):
+    """What one inference found in a batch of scenes."""
+
+    def decomposition(self) -> Decomposition: ...
+
+
+@runtime_checkable
+class ViewpointAnswer(Answer, Protocol):
+    """An answer that tells viewpoints from objects."""
+
+    @property
+    def view_codes(self) -> Float[Tensor, "B M D"]:
+        """One code a view: the mean of its posterior."""
+        ...
+
+    def new_views(self, batch: SceneBatch, generator: torch.Generator) -> "ViewpointAnswer":
+        """The same scenes in further pictures, of which the viewpoints alone are inferred."""
+        ...
+
+
+@dataclass(frozen=True)
+class SceneCodes:
+    """One scene as codes that can be edited and seen from anywhere."""
+
+    views: Float[Tensor, "M Dview"]
+    background: Float[Tensor, "Dbck"]
+    objects: Float[Tensor, "K Dattr"]
+    presence: Float[Tensor, "K"]
+    """Probabilities, or 0 and 1; present from one half on."""
+
+
+@dataclass(frozen=True)
+class LayeredViews:
+    """What V viewpoints show of the objects that are asked for, in their order."""
+
+    image: Float[Tensor, "V 3 H W"]
+    masks: Float[Tensor, "V L H W"]
+    """Perceived shapes, background first."""
+    complete: Float[Tensor, "V K H W"]
+    appearance: Float[Tensor, "V K 3 H W"]
+    background: Float[Tensor, "V 3 H W"]
+    """With the shadows of these objects, if the method knows shadows."""
+    bare: Float[Tensor, "V 3 H W"]
+    """Without them."""
+    order: Float[Tensor, "V K"]
+    """Larger is nearer."""
+
+
+@runtime_checkable
+class SceneAnswer(ViewpointAnswer, Protocol):
+    """An answer whose scenes can be edited and turned."""
+
+    def scene_codes(self, scene: int) -> SceneCodes: ...
+
+
+class Method(Protocol):
+    """Anything that decomposes scenes."""
+
+    name: ClassVar[str]
+    """Its key in the registry."""
+    needs_camera: ClassVar[bool]
+    """Whether batches must carry cameras."""
+    has_viewpoints: ClassVar[bool]
+    """Whether its answers are ViewpointAnswers."""
+    default_search: ClassVar[Search | None]
+    """How it answers unless told otherwise: the same in what is scored and in what is shown."""
+
+    def infer(
+        self,
+        batch: SceneBatch,
+        generator: torch.Generator,
+        slots: int | None = None,
+        search: Search | None = None,
+    ) -> Answer:
+        """One answer for every scene. `slots`: how many objects it may find; `search` None: its plain answer."""
+        ...
+
+
+@runtime_checkable
+class SceneMethod(Protocol):
+    """A method whose scenes can be edited and seen from new viewpoints: its answers are SceneAnswers."""
+
+    @property
+    def view_dim(self) -> int: ...
+
+    def render_codes(self, codes: SceneCodes) -> LayeredViews:
+        """All viewpoints and all objects of `codes`, in their order, each as present as it says."""
+        ...
+
+    def sample_codes(self, views: int, slots: int, generator: torch.Generator) -> SceneCodes:
+        """A whole scene from the prior."""
+        ...
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What a training step answers, scene by scene."""
+
+    minimised: Float[Tensor, "B"]
+    """With the weights of the schedule."""
+    comparable: Float[Tensor, "B"]
+    """Without them: what validation compares over steps and runs."""
+    terms: dict[str, Float[Tensor, "B"]]
+    """Named parts for people to look at, in the order of TrainableMethod.terms."""
+
+
+class WeightTwins(Protocol):
+    """Copies of weights in another precision, on which a pass is computed."""
+
+    def refresh(self) -> None:
+        """Before a pass: the copies follow the weights."""
+        ...
+
+    def collect(self) -> None:
+        """After the backward pass: gradients of the copies become those of the weights."""
+        ...
+
+
+@dataclass(frozen=True)
+class FastTwin:
+    """The same function of the same parameters, computed faster."""
+
+    module: nn.Module
+    weights: WeightTwins | None = None
+
+
+C = TypeVar("C", bound=Config)
+
+
+class TrainableMethod(nn.Module, Pretrained[C], ABC):
+    """A method with parameters. A pass is a deterministic function of (batch, scheduled values, noise).
+
+    A subclass writes `draw_noise`, `forward`, `annealed` and `infer`; the rest has defaults.
+    """
+
+    name: ClassVar[str]
+    schedule_class: ClassVar[type[Schedule]] = Schedule
+    optimisation_class: ClassVar[type[Optimisation]] = Optimisation
+    terms: ClassVar[tuple[str, ...]]
+    """Names of `Losses.terms`."""
+    needs_camera: ClassVar[bool] = False
+    has_viewpoints: ClassVar[bool] = False
+    default_search: ClassVar[Search | None] = None
+    capturable: ClassVar[bool] = True
+    """Whether a step may become one CUDA graph: fixed shapes, and no look at a value on the host."""
+    config: C
+
+    @abstractmethod
+    def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Any:
+        """All randomness of one pass over a batch of this size: a dataclass of tensors, whose first axis counts scenes
+        or things that belong to scenes."""
+
+    @abstractmethod
+    def forward(self, batch: SceneBatch, scheduled: Any, noise: Any) -> Losses:
+        """Nothing is checked here, since a check waits for the device: whoever trains calls `check` once."""
+
+    @abstractmethod
+    def annealed(self) -> Any:
+        """The scheduled values for use after training, under which losses compare."""
+
+    @abstractmethod
+    def infer(
+        self,
+        batch: SceneBatch,
+        generator: torch.Generator,
+        slots: int | None = None,
+        search: Search | None = None,
+    ) -> Answer: ...
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the pictures it takes."""
+        side = int(self.config.image_size)  # type: ignore[attr-defined]
+        return side, side
+
+    @property
+    def slots(self) -> int:
+        """How many objects it was trained to look for."""
+        return int(self.config.slots)  # type: ignore[attr-defined]
+
+    def check(self, batch: SceneBatch) -> None:
+        """One clear error for pictures that it cannot take."""
+        check_batch(batch, self.image_size, next(self.parameters()).dtype)
+        if self.needs_camera and batch.camera is None:
+            raise UserError(f"{self.name} must be told the cameras, and these pictures come without")
+
+    def optimisers(self, optimisation: Optimisation) -> list[torch.optim.Optimizer]:
+        """One for each of `optimisation.learning_rates_at`. On a GPU step counts and rates live there, so that a graph
+        can hold a step."""
+        return [torch.optim.Adam(self.parameters(), **adam_options(self.device))]
+
+    def fast(self, precision: Precision) -> FastTwin:
+        """The fastest way to compute `forward` on the device where the parameters are now."""
+        return FastTwin(self)
+
+    def diagnostics(self, answer: Answer) -> dict[str, float]:
+        """Numbers of its own for every validation."""
+        return {}
+
+    def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
+        """Another model's weights as this one takes them to start from; None where they mean something else."""
+        return other.state_dict() if type(other) is type(self) else None
+
+    def restart_statistics(self) -> None:
+        """Running statistics begin anew: for pictures of another kind."""
+
+    def share_statistics(self, gather: Gather) -> None:
+        """Running statistics are those of all processes that train this model."""
+
+    def parameter_counts(self) -> dict[str, int]:
+        """By part; `total` first."""
+        parts = {name: sum(item.numel() for item in part.parameters()) for name, part in self.named_children()}
+        return {"total": sum(item.numel() for item in self.parameters())} | parts
+
+
+def adam_options(device: torch.device) -> dict[str, Any]:
+    """The learning rate is set before every step."""
+    on_gpu = device.type == "cuda"
+    rate: float | Tensor = torch.zeros((), device=device) if on_gpu else 0.0
+    return {"lr": rate, "fused": True, "capturable": on_gpu}
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """The tensors of nested tuples and dataclasses, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from tensors_of(item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from tensors_of(getattr(value, field.name))

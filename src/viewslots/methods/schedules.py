@@ -1,0 +1,123 @@
+"""What changes while training: a schedule answers the values of a step, an optimisation its learning rates.
+
+Pure functions of the step; the loop asks and passes the values on. A method may have a schedule and an optimisation of
+its own.
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from viewslots.errors import UserError
+
+Scalar = float | Float[Tensor, ""]
+"""A number that a schedule sets: a float, or a tensor without dimensions where a step is captured as a graph."""
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """The values of one step; a method that schedules more has a subclass."""
+
+    def tensors(self, device: torch.device | str) -> Self:
+        """The same values as tensors without dimensions, for a step that is compiled or captured as a graph."""
+        names = [field.name for field in fields(self)]
+        if not names:
+            return self
+        # One copy to the device, not one a value, and without waiting for it.
+        numbers = torch.tensor([float(getattr(self, name)) for name in names])
+        pinned = numbers.pin_memory() if torch.device(device).type == "cuda" else numbers
+        values = pinned.to(device, non_blocking=True).unbind()
+        return replace(self, **dict(zip(names, values, strict=True)))
+
+
+def exponential(start: float, end: float, share: float) -> float:
+    return float(start * (end / start) ** min(max(share, 0.0), 1.0))
+
+
+def linear(start: float, end: float, share: float) -> float:
+    return start + (end - start) * min(max(share, 0.0), 1.0)
+
+
+def scaled(steps: int, factor: float) -> int:
+    """A number of steps in a run that is `factor` times as long. What exists does not vanish."""
+    return max(1, round(steps * factor)) if steps else 0
+
+
+def require_above_zero(section: str, config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not (math.isfinite(value) and value > 0):
+            raise UserError(f"{section}.{name} is {value}, but must be above 0")
+
+
+def require_at_least_zero(section: str, config: object) -> None:
+    """All numbers of a config."""
+    for name, value in vars(config).items():
+        if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+            raise UserError(f"{section}.{name} is {value}, but must be 0 or above")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """step -> Scheduled. This one schedules nothing but the length of a run."""
+
+    steps: int = 150_000
+
+    def __post_init__(self) -> None:
+        require_above_zero("schedule", self, "steps")
+        require_at_least_zero("schedule", self)
+
+    def at(self, step: int) -> Any:
+        return Scheduled()
+
+    def squeezed(self, steps: int) -> Self:
+        """The same schedule over a run of `steps`."""
+        return replace(self, steps=steps)
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """Batches, views and learning rate: lr(step) = lr0 * factor^(step / decay_steps) * min(step / warmup_steps, 1)."""
+
+    batch_size: int = 32
+    learning_rate: float = 4e-4
+    decay_factor: float = 0.5
+    decay_steps: int = 50_000
+    warmup_steps: int = 10_000
+    single_view_steps: int = 10_000
+    """During the first steps only one view of each scene is used."""
+    pretrained_preset: str | None = None
+    """Start from the weights of this experiment ..."""
+    pretrained_step: int = 0
+    """... at this step; 0 means its best."""
+    clip_norm: float = 0.0
+    """Gradients of all parameters together are cut to this norm; 0 means never."""
+
+    def __post_init__(self) -> None:
+        require_above_zero("optimisation", self, "batch_size", "learning_rate", "decay_factor", "decay_steps")
+        require_at_least_zero("optimisation", self)
+
+    def squeezed(self, factor: float) -> Self:
+        """The same settings in a run that is `factor` times as long."""
+        return replace(
+            self,
+            decay_steps=scaled(self.decay_steps, factor),
+            warmup_steps=scaled(self.warmup_steps, factor),
+            single_view_steps=scaled(self.single_view_steps, factor),
+            pretrained_step=scaled(self.pretrained_step, factor),
+        )
+
+    def learning_rate_at(self, step: int) -> float:
+        warmup = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0
+        return float(self.learning_rate * self.decay_factor ** (step / self.decay_steps) * warmup)
+
+    def learning_rates_at(self, step: int) -> tuple[float, ...]:
+        """One for each of the method's optimisers."""
+        return (self.learning_rate_at(step),)
+
+    def views_at(self, step: int, views: int) -> int:
+        return 1 if step < self.single_view_steps else views
