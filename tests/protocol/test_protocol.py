@@ -18,10 +18,10 @@ from viewslots.data.disk import sha256
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
-from viewslots.experiments import model_preset
+from viewslots.experiments import experiment
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.search import Care
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.ocloc.search import Search
+from viewslots.methods.per_view.model import PerView
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.methods.umbra.model import Umbra
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.fixture(scope="module")
 def model() -> Ocloc:
     """Untrained, but off its start, so that noise and pictures both matter."""
-    made, rng = Ocloc(model_preset("tiny").model).eval(), torch.Generator().manual_seed(5)
+    made, rng = Ocloc(experiment("tiny").model).eval(), torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter += 0.15 * torch.randn(parameter.shape, generator=rng)
@@ -209,7 +209,7 @@ def test_impossible_plans_are_refused(store: Store, change: dict[str, Any], word
 
 def test_methods_without_viewpoints(store: Store) -> None:
     """They are scored, without what they cannot answer, and refuse viewpoint estimation."""
-    baseline = PerViewOcloc(model_preset("tiny").model).eval()
+    baseline = PerView(experiment("tiny").model).eval()
     extras = evaluate(baseline, store, replace(PLAN, repeats=1)).one(0)["extras"]
     assert extras["psnr"] is not None
     assert extras["novel_view_psnr"] is None
@@ -298,7 +298,7 @@ def test_estimate_viewpoints_command(store: Store, saved: Path, model: Ocloc, tm
 
 def test_careful_answers_are_scored_and_say_so(store: Store, saved: Path, tmp_path: Path) -> None:
     careful, plans = Ocloc.from_pretrained(saved).eval(), []
-    careful.take_care(Care(3))
+    careful.take_care(Search(3))
     for command, views, new in (
         (evaluate_command, {"views": 3}, None),
         (estimate_viewpoints, {"given": 3, "new": 2}, 2),
@@ -315,7 +315,10 @@ def test_careful_answers_are_scored_and_say_so(store: Store, saved: Path, tmp_pa
 
 @pytest.mark.parametrize(
     ("asked", "care"),
-    [({"refine": 2}, Care(refinement=2)), ({"careful": 2, "looks": 1, "refine": 1}, Care(2, looks=1, refinement=1))],
+    [
+        ({"refine": 2}, Search(refinement=2)),
+        ({"careful": 2, "looks": 1, "refine": 1}, Search(2, looks=1, refinement=1)),
+    ],
 )
 def test_care_as_it_is_asked_for(store: Store, saved: Path, tmp_path: Path, asked: dict[str, int], care: Care) -> None:
     """Any of the three makes answers careful; those that are not named are as little as can be."""
@@ -336,7 +339,7 @@ def test_care_as_it_is_asked_for(store: Store, saved: Path, tmp_path: Path, aske
 def test_a_method_of_its_own_care_takes_more_or_less(store: Store, tmp_path: Path) -> None:
     """What is not named stays as the method has it."""
     folder = tmp_path / "umbra"
-    Umbra(UmbraConfig(**vars(model_preset("tiny").model))).save_pretrained(folder)
+    Umbra(UmbraConfig(**vars(experiment("tiny").model))).save_pretrained(folder)
     out = tmp_path / "umbra.json"
     given = {"data": store.path, "out": out, "views": 1, "repeats": 1, "device": "cpu", "extras": False}
     for asked, care in (
@@ -392,7 +395,7 @@ def test_kmeans_has_nothing_to_take_care_of(store: Store, tmp_path: Path, asked:
 
 
 def test_the_per_view_baseline_takes_no_care(store: Store, tmp_path: Path) -> None:
-    PerViewOcloc(model_preset("tiny").model).save_pretrained(tmp_path / "baseline")
+    PerView(experiment("tiny").model).save_pretrained(tmp_path / "baseline")
     with pytest.raises(UserError, match="every view alone, from one start"):
         evaluate_command(str(tmp_path / "baseline"), data=store.path, out=tmp_path / "x.json", refine=3, device="cpu")
 
