@@ -22,15 +22,14 @@ from torch import nn
 from forked import fatal_at, give_up_rights, in_child, killed_after, limit_files
 from viewslots.data import disk
 from viewslots.errors import UserError
-from viewslots.experiments import TINY, TINY_SCHEDULE
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.presets import TINY, TINY_OPTIMISATION, TINY_SCHEDULE
 from viewslots.training import checkpoint
 from viewslots.training.checkpoint import load_newest, load_step, save_checkpoint
 from viewslots.training.state import TrainState, finite_json, gather_state, restore_state
-from viewslots.training.step import EagerStep, make_optimiser
+from viewslots.training.step import EagerStep
 from viewslots.types import SceneBatch
 
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -52,17 +51,17 @@ class TinyRun:
 
     def __init__(self, seed: int) -> None:
         self.model = Ocloc(TINY, generator(seed)).train()
-        self.optimiser = make_optimiser(self.model, CPU)
-        self.step = EagerStep(self.model, self.optimiser, "fp32")
+        self.optimisers = self.model.optimisers(TINY_OPTIMISATION)
+        self.step = EagerStep(self.model, self.optimisers, "fp32")
 
     def take(self, step: int) -> torch.Tensor:
         image = torch.rand(2, 2, 3, 32, 32, generator=generator(step))
         batch = SceneBatch(image, torch.ones(2, 2, dtype=torch.bool))
         noise = self.model.draw_noise(batch, generator(1000 + step))
-        return self.step(batch, noise, TINY_SCHEDULE.at(step), 1e-3).weighted
+        return self.step(batch, noise, TINY_SCHEDULE.at(step), [1e-3]).minimised
 
     def gather(self, step: int) -> TrainState:
-        return gather_state(self.model, self.optimiser, step, {"best": {"loss": 0.1 + 0.2, "step": 2}})
+        return gather_state(self.model, self.optimisers, step, {"best": {"loss": 0.1 + 0.2, "step": 2}})
 
 
 def made(step: int, size: int = 1000) -> TrainState:
@@ -112,7 +111,7 @@ def test_a_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     state = load_newest(tmp_path, no_warning)
     assert state is not None
     assert (state.step, state.facts) == (3, {"best": {"loss": 0.1 + 0.2, "step": 2}})
-    restore_state(state, other.model, other.optimiser)
+    restore_state(state, other.model, other.optimisers)
     assert same(other.gather(3), state)
     for step, loss in zip((3, 4), expected, strict=True):
         assert torch.equal(other.take(step), loss)
@@ -134,7 +133,7 @@ def test_a_gathered_state_is_a_copy() -> None:
     run = TinyRun(seed=1)
     run.take(0)
     facts: dict[str, Any] = {"list": [1]}
-    state = gather_state(run.model, run.optimiser, 1, facts)
+    state = gather_state(run.model, run.optimisers, 1, facts)
     before = {name: value.clone() for name, value in state.tensors.items()}
     run.take(1)
     facts["list"].append(2)
@@ -166,12 +165,12 @@ def test_every_kind_of_adam(options: dict[str, Any], dtype: torch.dtype) -> None
     model, optimiser = small(dtype, **options)
     for step in range(3):
         learn(model, optimiser, step)
-    state = gather_state(model, optimiser, 3, {})
+    state = gather_state(model, [optimiser], 3, {})
     other, second = small(dtype, **options)
-    restore_state(state, other, second)
+    restore_state(state, other, [second])
     learn(model, optimiser, 3)
     learn(other, second, 3)
-    assert same(gather_state(model, optimiser, 4, {}), gather_state(other, second, 4, {}))
+    assert same(gather_state(model, [optimiser], 4, {}), gather_state(other, [second], 4, {}))
     assert "adam.step.unused" not in state.tensors
     weight, restored = (item.state[item.param_groups[0]["params"][0]] for item in (optimiser, second))
     assert {key: (value.dtype, value.stride()) for key, value in restored.items()} == {
@@ -183,7 +182,7 @@ def test_fused_and_plain_adams_exchange_states() -> None:
     model, optimiser = small(foreach=True)
     learn(model, optimiser, 0)
     other, fused = small(fused=True)
-    restore_state(gather_state(model, optimiser, 1, {}), other, fused)
+    restore_state(gather_state(model, [optimiser], 1, {}), other, [fused])
     learn(model, optimiser, 1)
     learn(other, fused, 1)
     assert torch.allclose(model[0].weight, other[0].weight, atol=1e-7)  # type: ignore[index]
@@ -192,9 +191,9 @@ def test_fused_and_plain_adams_exchange_states() -> None:
 def test_restoring_keeps_addresses() -> None:
     """A captured graph replays on the tensors it was captured with."""
     model, optimiser = small()
-    fresh = gather_state(model, optimiser, 0, {})
+    fresh = gather_state(model, [optimiser], 0, {})
     learn(model, optimiser, 0)
-    later = gather_state(model, optimiser, 1, {})
+    later = gather_state(model, [optimiser], 1, {})
     learn(model, optimiser, 1)
 
     def addresses() -> list[int]:
@@ -202,24 +201,24 @@ def test_restoring_keeps_addresses() -> None:
         return [value.data_ptr() for value in [*model.state_dict().values(), *held]]
 
     before = addresses()
-    restore_state(later, model, optimiser)
-    assert same(gather_state(model, optimiser, 1, {}), later)
-    restore_state(fresh, model, optimiser)
+    restore_state(later, model, [optimiser])
+    assert same(gather_state(model, [optimiser], 1, {}), later)
+    restore_state(fresh, model, [optimiser])
     assert addresses() == before
     for step in range(2):
         learn(model, optimiser, step)
     twin, second = small()
     for step in range(2):
         learn(twin, second, step)
-    assert same(gather_state(model, optimiser, 2, {}), gather_state(twin, second, 2, {}))
+    assert same(gather_state(model, [optimiser], 2, {}), gather_state(twin, [second], 2, {}))
 
 
 def test_a_state_of_another_model_changes_nothing() -> None:
     model, optimiser = small()
     learn(model, optimiser, 0)
-    state = gather_state(model, optimiser, 1, {})
+    state = gather_state(model, [optimiser], 1, {})
     other, second = small()
-    untouched = gather_state(other, second, 0, {})
+    untouched = gather_state(other, [second], 0, {})
     weight = "model.2.weight"
     cases: list[tuple[dict[str, Any], str]] = [
         ({weight: torch.zeros(2, 16)}, r"model\.2\.weight has shape \[2, 16\], expected \[1, 16\]"),
@@ -234,18 +233,18 @@ def test_a_state_of_another_model_changes_nothing() -> None:
     for change, message in cases:
         tensors = {name: value for name, value in (state.tensors | change).items() if value is not None}
         with pytest.raises(UserError, match=f"checkpoint of step 1 does not fit this model: .*{message}"):
-            restore_state(TrainState(1, tensors, {}), other, second)
-    assert same(gather_state(other, second, 0, {}), untouched)
+            restore_state(TrainState(1, tensors, {}), other, [second])
+    assert same(gather_state(other, [second], 0, {}), untouched)
 
 
 def test_an_optimiser_of_another_model_is_a_fault() -> None:
     (model, _), (_, stranger) = small(), small()
     with pytest.raises(ValueError, match="not the model's"):
-        gather_state(model, stranger, 0, {})
+        gather_state(model, [stranger], 0, {})
     model, amsgrad = small(amsgrad=True)
     learn(model, amsgrad, 0)
     with pytest.raises(ValueError, match="max_exp_avg_sq"):
-        gather_state(model, amsgrad, 1, {})
+        gather_state(model, [amsgrad], 1, {})
 
 
 def test_facts_are_plain_json(tmp_path: Path) -> None:
@@ -260,7 +259,7 @@ def test_facts_are_plain_json(tmp_path: Path) -> None:
     }
     plain = {"inf": None, "list": [1, None], "scalar": 0.5, "7": True, "path": "a/b", "count": 3, "none": None}
     model, optimiser = small()
-    state = gather_state(model, optimiser, 0, facts)
+    state = gather_state(model, [optimiser], 0, facts)
     assert state.facts == plain
     save_checkpoint(tmp_path, TrainState(0, state.tensors, facts))
     loaded = load_step(tmp_path, 0)

@@ -20,9 +20,8 @@ from trainings import ENVIRONMENT, SLOWLY, SMALL, resume, rows, saved_steps, tra
 from viewslots.commands.training import run_training
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.experiments import EXPERIMENTS
+from viewslots.experiments import experiment
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.methods.per_view.model import PerView
 from viewslots.training.distributed import Ranks, is_loss_of_contact
 from viewslots.training.feed import NoiseSource, StoredFeed
@@ -145,7 +144,7 @@ def test_what_rank_0_refuses_it_alone_says(tmp_path: Path) -> None:
 
 
 def test_noise_of_the_ranks_is_that_of_the_whole_batch() -> None:
-    model = Ocloc(EXPERIMENTS["tiny"].model)
+    model = Ocloc(experiment("tiny").model)
     whole = NoiseSource(model, seed=3, batch=4, ranks=Ranks())(5, 2)
     parts = [NoiseSource(model, seed=3, batch=4, ranks=Ranks(rank, 2))(5, 2) for rank in range(2)]
     for name, value in vars(whole).items():
@@ -154,15 +153,14 @@ def test_noise_of_the_ranks_is_that_of_the_whole_batch() -> None:
 
 def gradients(kind: type[Ocloc], shapes: Path, ranks: Ranks, gather: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
     """Of one step in double precision, on the part of a rank."""
-    preset = EXPERIMENTS["tiny"]
+    preset = experiment("tiny")
     model = kind(preset.model).double().train()
     model.nvil.gather = gather
     split, annealing = Store.open(shapes).split("train"), preset.schedule.at(10)
     batch = StoredFeed(split, seed=0, batch=4, size=32, device=torch.device("cpu"), ranks=ranks)(0, 2)
     noise = NoiseSource(kind(preset.model), seed=0, batch=4, ranks=ranks)(0, 2)
     doubled = replace(noise, **{name: value.double() for name, value in vars(noise).items()})
-    terms = model(replace(batch, image=batch.image.double()), annealing, doubled)
-    weighted_loss(terms, annealing).mean().backward()
+    model(replace(batch, image=batch.image.double()), annealing, doubled).minimised.mean().backward()
     return {name: value.grad for name, value in model.named_parameters()}
 
 
@@ -193,7 +191,7 @@ def test_statistics_are_those_of_all_ranks() -> None:
     """NVIL with a gather answers as one process that sees both halves."""
     torch.manual_seed(0)
     signal_values, views = torch.randn(8), torch.tensor([2, 2, 1, 2, 1, 1, 2, 2])
-    whole, half = (Ocloc(EXPERIMENTS["tiny"].model).nvil for _ in range(2))
+    whole, half = (Ocloc(experiment("tiny").model).nvil for _ in range(2))
     others = {"signal": signal_values[4:], "views": views[4:]}
     half.gather = lambda values: torch.cat([values, others["signal" if values.is_floating_point() else "views"]])
     whole.track(signal_values, views)

@@ -9,7 +9,7 @@ from shape_world import ShapeWorld, make_shapes
 
 from viewslots.data.store import SplitArrays, Store
 from viewslots.errors import UserError
-from viewslots.experiments import EXPERIMENTS, pinned_steps
+from viewslots.experiments import experiment, pinned_steps
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.per_view.model import PerView
 from viewslots.scenes.clevr import CLEVR_M
@@ -132,7 +132,7 @@ def test_live_clevr_renders_the_chosen_views_alone(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("kind", [Ocloc, PerView])
 def test_noise_is_a_function_of_seed_and_step(kind: type[Ocloc]) -> None:
-    model = kind(EXPERIMENTS["tiny"].model)
+    model = kind(experiment("tiny").model)
     first, again = (NoiseSource(model, seed=1, batch=4, ranks=Ranks())(9, 2) for _ in range(2))
     other = [NoiseSource(model, seed=seed, batch=4, ranks=Ranks())(step, 2) for seed, step in [(1, 10), (2, 9)]]
     parts = [NoiseSource(model, seed=1, batch=4, ranks=Ranks(rank, 2))(9, 2) for rank in range(2)]
@@ -162,4 +162,5 @@ def test_every_constant_that_counts_steps_is_squeezed() -> None:
     assert experiment("clevr-m3").squeezed(10).optimisation.warmup_steps == 0
     assert paper.squeezed(150_000) == paper
     assert pinned_steps("clevr-m1") == (100_000,)
-    assert pinned_steps("compact") == ()
+    assert pinned_steps("compact") == (100_000,)  # for the full circle of viewpoints
+    assert pinned_steps("umbra") == pinned_steps("tiny") == ()

@@ -15,7 +15,7 @@ from trainings import facts, rows, saved_steps
 from viewslots.commands.training import train
 from viewslots.data.making import make_dataset
 from viewslots.errors import UserError
-from viewslots.experiments import EXPERIMENTS
+from viewslots.experiments import EXPERIMENTS, experiment
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.methods.per_view.model import PerView
@@ -167,15 +167,15 @@ def test_a_run_goes_on_amid_an_interval_of_figures(shapes: Path, tmp_path: Path)
 def poison(training: Training, name: str) -> None:
     if name == "weights":
         next(training.parts.model.parameters()).data.view(-1)[0] = float("nan")
-    elif name == "statistics of NVIL":
+    elif name == "running statistics":
         training.parts.model.nvil.mean.fill_(float("inf"))
-    elif name == "moments of Adam":
-        next(iter(training.parts.optimiser.state.values()))["exp_avg"].view(-1)[0] = float("inf")
+    elif name == "moments of the optimisers":
+        next(iter(training.parts.optimisers[0].state.values()))["exp_avg"].view(-1)[0] = float("inf")
     else:
         training.sums = training.sums + float("nan")
 
 
-@pytest.mark.parametrize("name", ["weights", "statistics of NVIL", "moments of Adam", "nll"])
+@pytest.mark.parametrize("name", ["weights", "running statistics", "moments of the optimisers", "nll"])
 def test_a_bad_state_is_never_saved(shapes: Path, tmp_path: Path, name: str) -> None:
     training = make(settings(shapes), tmp_path / "run")
     with training.folder:
@@ -311,9 +311,9 @@ def test_live_training(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
 
 def second_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """A preset that starts from the middle of `tiny`."""
-    tiny = EXPERIMENTS["tiny"]
+    tiny = experiment("tiny")
     optimisation = Optimisation(
-        batch_size=2, single_view_steps=0, warmup_steps=0, pretrained_preset="tiny", pretrained_step=1200
+        batch_size=2, single_view_steps=0, warmup_steps=0, pretrained_preset="ocloc-tiny/clevr-m1", pretrained_step=1200
     )
     monkeypatch.setitem(EXPERIMENTS, "second", replace(tiny, optimisation=optimisation))
 
@@ -355,10 +355,10 @@ def refuse(match: str, *preset: Any, **options: Any) -> None:
 
 def test_what_a_new_run_needs(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
-    refuse("needs a preset", run=run, data=str(shapes))
+    refuse("needs an experiment", run=run, data=str(shapes))
     refuse("needs --data", "tiny", run=run)
     refuse("no such folder", "tiny", run=run, data=str(tmp_path / "nowhere"))
-    refuse("viewslots train clevr-m1 --data DIR --run FIRST", "clevr-m3", run=run, data=str(shapes))
+    refuse("viewslots train ocloc/clevr-m1 --data DIR --run FIRST", "clevr-m3", run=run, data=str(shapes))
     refuse("32x32 pixels for a model of 64x64", "compact", run=run, data=str(shapes), device="cpu")
     refuse("nowhere: no such folder", "tiny", run=run, data=str(shapes), batch=2, init=str(tmp_path / "nowhere"))
     refuse("do not fill one batch of 13", "tiny", run=run, data=str(shapes), batch=13, device="cpu")
@@ -406,7 +406,7 @@ def test_a_run_of_umbra(shapes: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     first = tmp_path / "first"
     train("compact", run=first, data=str(shapes), set_=SMALL_UMBRA, **SHORT)
     given: dict[str, Any] = {**SHORT, "data": str(shapes), "set_": SMALL_UMBRA, "checkpoint_every": 2}
-    refuse("umbra starts from a trained compact: first run", "umbra", run=tmp_path / "straight", **given)
+    refuse("umbra/clevr-m1 starts from a trained ocloc-compact/clevr-m1: first run", "umbra", run=tmp_path / "straight", **given)
     given["init"] = str(first)
     train("umbra", run=tmp_path / "straight", **given)
     with monkeypatch.context() as patch:
@@ -434,7 +434,7 @@ def test_what_is_given_again_must_agree(shapes: Path, tmp_path: Path, capsys: py
     train("tiny", run=run, data=str(shapes), **SHORT)
     refuse("begun with --steps 4, not 5", run=run, resume=True, steps=5)
     refuse("begun with --seed 0, not 5", run=run, resume=True, seed=5)
-    refuse("begun with the preset tiny, not compact", "compact", run=run, resume=True)
+    refuse("begun with the experiment ocloc-tiny/clevr-m1, not ocloc-compact/clevr-m1", "compact", run=run, resume=True)
     refuse("begun without --init, not compact", run=run, resume=True, init="compact")
     other = make_shapes(tmp_path / "other", train=5)
     refuse("not the data set", run=run, resume=True, data=str(other))
@@ -459,7 +459,7 @@ def test_a_run_whose_data_set_was_changed(shapes: Path, tmp_path: Path) -> None:
 def test_the_console_says_rate_and_remaining_time(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     clock = iter([100.0, 102.0, 104.0])
     monkeypatch.setattr("viewslots.training.console.time.monotonic", lambda: next(clock))
-    console = Console(steps=7205, speaks=True, say=say)
+    console = Console(7205, ("nll", "view", "attr", "rho", "prs"), speaks=True, say=say)
     console.step(1)
     terms = dict.fromkeys(("loss", "nll", "view", "attr", "rho", "prs"), 1.5)
     console.scores(4, {"ARI-O": 0.91, "OCA": None})
@@ -469,7 +469,7 @@ def test_the_console_says_rate_and_remaining_time(capsys: pytest.CaptureFixture[
     assert "step 5/7205  2.0 steps/s  1:00:00 left  loss 1.5 nll 1.5" in said
     assert "at 4: ARI-O 0.910" in said
     assert "OCA" not in said
-    silent = Console(steps=7205, speaks=False, say=say)
+    silent = Console(7205, ("nll",), speaks=False, say=say)
     silent.step(1)
     silent.figures(1, terms)
     silent.say("nothing")

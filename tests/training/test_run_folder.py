@@ -19,8 +19,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from forked import begin, end, fatal_at, give_up_rights, in_child, limit_files
 from viewslots.data import disk
 from viewslots.errors import UserError
-from viewslots.experiments import TINY
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.provenance import provenance
 from viewslots.training import run
 from viewslots.training.run import RunFolder

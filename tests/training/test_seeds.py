@@ -58,7 +58,7 @@ def test_a_failing_seed_does_not_stop_the_others(shapes: Path, tmp_path: Path) -
 
 
 def test_a_signal_reaches_all(shapes: Path, tmp_path: Path) -> None:
-    """That --resume goes on with each of them is in test_changes.py."""
+    """That --resume goes on with each of them is in test_settings.py."""
     run, folders = tmp_path / "run", [tmp_path / "run" / name for name in ("seed-3", "seed-4")]
     process = start("tiny", data=shapes, run=run, seeds="3,4", **SMALL | {"steps": 100_000})
     while not all(saved_steps(folder) for folder in folders):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from viewslots.experiments import TINY, TINY_SCHEDULE
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.presets import TINY, TINY_OPTIMISATION, TINY_SCHEDULE
 from viewslots.training.state import TrainState, gather_state, restore_state
-from viewslots.training.step import EagerStep, GraphStep, Recording, Step, StepTerms, make_optimiser
+from viewslots.training.step import EagerStep, GraphStep, Recording, Step, StepTerms
 from viewslots.types import SceneBatch
 
 VIEWS = (1, 1, 2, 2, 1, 2)
@@ -47,8 +47,8 @@ class Replay:
     def replay(self) -> None:
         self.count += 1
         found = self.step.run(*self.inputs)
-        self.terms.weighted.copy_(found.weighted)
-        self.terms.terms.copy_(found.terms)
+        for name, value in vars(found).items():
+            getattr(self.terms, name).copy_(value)
 
 
 class ReplayedStep(GraphStep):
@@ -63,8 +63,8 @@ class TinyTraining:
 
     def __init__(self, replayed: bool) -> None:
         self.model = Ocloc(TINY, torch.Generator().manual_seed(0)).train()
-        self.optimiser = make_optimiser(self.model, torch.device("cpu"))
-        eager = EagerStep(self.model, self.optimiser, "fp32")
+        self.optimisers = self.model.optimisers(TINY_OPTIMISATION)
+        eager = EagerStep(self.model, self.optimisers, "fp32")
         self.step: Step = ReplayedStep(eager) if replayed else eager
 
     def take(self, steps: range) -> list[list[float]]:
@@ -75,12 +75,12 @@ class TinyTraining:
             image = torch.rand(2, VIEWS[step], 3, 32, 32, generator=generator)
             batch = SceneBatch(image, torch.ones(2, VIEWS[step], dtype=torch.bool))
             noise = self.model.draw_noise(batch, generator)
-            terms = self.step(batch, noise, TINY_SCHEDULE.at(100 * step), 1e-3 * (step + 1))
-            answers.append([*terms.terms.tolist(), terms.weighted.item()])
+            terms = self.step(batch, noise, TINY_SCHEDULE.at(100 * step), [1e-3 * (step + 1)])
+            answers.append(terms.stacked().tolist())
         return answers
 
     def state(self, step: int) -> TrainState:
-        return gather_state(self.model, self.optimiser, step, {})
+        return gather_state(self.model, self.optimisers, step, {})
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_recording_leaves_no_trace_and_inputs_arrive(eager: TinyTraining, graph:
 
 def test_a_resumed_run_records_anew(eager: TinyTraining, graph: TinyTraining) -> None:
     eager.take(range(3))
-    restore_state(eager.state(3), graph.model, graph.optimiser)
+    restore_state(eager.state(3), graph.model, graph.optimisers)
     assert graph.take(range(3, 6)) == eager.take(range(3, 6))
     assert_same(eager.state(6), graph.state(6))
 
@@ -119,6 +119,6 @@ def test_a_state_restored_between_replays_counts(eager: TinyTraining, graph: Tin
     kept = eager.state(2)
     eager.take(range(2, 4))
     graph.take(range(6))
-    restore_state(kept, graph.model, graph.optimiser)
+    restore_state(kept, graph.model, graph.optimisers)
     graph.take(range(2, 4))
     assert_same(eager.state(4), graph.state(4))

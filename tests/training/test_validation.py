@@ -12,11 +12,11 @@ from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
-from viewslots.experiments import EXPERIMENTS
+from viewslots.experiments import experiment
 from viewslots.figures.sheets import CAPTION, GAP, decomposition_sheet
+from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.search import Search
 from viewslots.methods.per_view.model import PerView
 from viewslots.metrics.score import METRICS, score_scenes
 from viewslots.training import validation
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def model() -> Ocloc:
-    return Ocloc(EXPERIMENTS["tiny"].model, torch.Generator().manual_seed(1)).train()
+    return Ocloc(experiment("tiny").model, torch.Generator().manual_seed(1)).train()
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_the_first_views_alone_count(model: Ocloc, split: SplitArrays) -> None:
 
 def test_scores_are_those_of_the_answers(model: Ocloc, split: SplitArrays) -> None:
     data = SceneDataset(split, views=FirstViews(2))
-    answer = model.eval().decompose(data.batch(range(5)), keyed_generator(CPU, "validation answer", 0))
+    answer = model.eval().infer(data.batch(range(5)), keyed_generator(CPU, "validation answer", 0)).decomposition()
     found = make(split)(model)
     assert found.scores == score_scenes(answer, data.truth(range(5))).paper()
     assert tuple(found.scores) == METRICS
@@ -102,9 +102,11 @@ def test_scores_are_those_of_the_answers(model: Ocloc, split: SplitArrays) -> No
 
 
 def test_the_per_view_baseline_is_validated_too(split: SplitArrays) -> None:
-    found = make(split)(PerView(EXPERIMENTS["tiny"].model))
+    found = make(split)(PerView(experiment("tiny").model))
     assert np.isfinite(found.loss)
-    assert sum(found.diagnostics.background_choice) == pytest.approx(1)
+    choice = found.diagnostics.own
+    assert list(choice) == [f"background_choice_{slot}" for slot in range(3)]
+    assert sum(choice.values()) == pytest.approx(1)
 
 
 def test_pictures_and_truth_are_shrunk_together(model: Ocloc, tmp_path: Path) -> None:
@@ -129,37 +131,38 @@ def test_live_scenes_to_validate_on(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(found[key], getattr(whole.first_views(2), key)), key
 
 
-@pytest.mark.parametrize("care", [None, Search(2, looks=3, refinement=4)])
-def test_a_model_s_care_without_looks_and_gradient_steps(model: Ocloc, split: SplitArrays, care: Care | None) -> None:
-    """The scores are those of the starts alone; afterwards the model takes the care that it took."""
-    model.care = care
+@pytest.mark.parametrize("search", [None, Search(2, looks=3, refinement=4)])
+def test_a_method_s_search_without_looks_and_gradient_steps(
+    model: Ocloc, split: SplitArrays, monkeypatch: pytest.MonkeyPatch, search: Search | None
+) -> None:
+    """The scores are those of the starts alone; the method's own search stays what it was."""
+    monkeypatch.setattr(Ocloc, "default_search", search)
     found = make(split)(model)
-    assert model.care == care
+    assert model.default_search == search
     assert model.training
-    model.care = care and Search(2)
-    data = SceneDataset(split, views=FirstViews(2))
-    answer = model.eval().decompose(data.batch(range(5)), keyed_generator(CPU, "validation answer", 0))
+    data, generator = SceneDataset(split, views=FirstViews(2)), keyed_generator(CPU, "validation answer", 0)
+    answer = model.eval().infer(data.batch(range(5)), generator, search=search and Search(2)).decomposition()
     assert found.scores == score_scenes(answer, data.truth(range(5))).paper()
     assert found.diagnostics.absent == pytest.approx((answer.presence < 0.5).float().mean().item())
     sampled = not bool(((answer.presence == 0) | (answer.presence == 1)).all())
-    assert sampled == (care is None)
+    assert sampled == (search is None)
 
 
-def test_a_model_s_care_comes_back_from_a_failure(
+def test_a_failure_leaves_the_model_in_training(
     model: Ocloc, split: SplitArrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
 
-    def failing(*given: object) -> None:
-        seen.append(model.care)
+    def failing(*given: object, search: Search | None) -> None:
+        seen.append(search)
         raise RuntimeError("no answer")
 
-    model.take_care(Search(3, looks=1, refinement=1))
-    monkeypatch.setattr(model, "decompose", failing)
+    monkeypatch.setattr(Ocloc, "default_search", Search(3, looks=1, refinement=1))
+    monkeypatch.setattr(model, "infer", failing)
     with pytest.raises(RuntimeError, match="no answer"):
         make(split)(model)
     assert seen == [Search(3)]
-    assert model.care == Search(3, looks=1, refinement=1)
+    assert model.default_search == Search(3, looks=1, refinement=1)
     assert model.training
 
 
@@ -175,7 +178,7 @@ def test_scores_without_a_value() -> None:
 
 def test_the_sheet_shows_what_it_says(model: Ocloc, split: SplitArrays) -> None:
     batch = SceneDataset(split, views=FirstViews(2)).batch(range(2))
-    answer = model.eval().decompose(batch, torch.Generator().manual_seed(0))
+    answer = model.eval().infer(batch, torch.Generator().manual_seed(0)).decomposition()
     sheet = np.asarray(decomposition_sheet(batch.image, answer, zoom=2))
     top = CAPTION + GAP + 64 + GAP  # the second view of the first scene
 

@@ -1,4 +1,4 @@
-"""--set: every constant of a preset by its dotted name, with the type of its field."""
+"""--set: every constant of an experiment by its dotted name, with the type of its field."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from viewslots.commands.training import train
 from viewslots.errors import UserError
-from viewslots.experiments import EXPERIMENTS
+from viewslots.experiments import experiment, full_name
 from viewslots.training import seeds
 from viewslots.training.settings import SECTIONS, RunSettings, fields_below, parse_changes, plan_run, with_changes
 
@@ -16,7 +16,7 @@ SHORT: dict[str, Any] = {"steps": 4, "batch": 2, "device": "cpu"}
 
 
 def plan(preset: str, *words: str, **options: Any) -> RunSettings:
-    arguments = with_changes(options, parse_changes(words, EXPERIMENTS[preset]))
+    arguments = with_changes(options, parse_changes(words, experiment(preset)))
     return plan_run(preset, "live", stored_views=3, data_sha256=None, **arguments)
 
 
@@ -49,7 +49,7 @@ def test_values_have_the_type_of_their_field() -> None:
     assert settings.model.nvil.normalise is False
     assert settings.model.nvil.channels == (4, 5)
     assert settings.model.start.log_sigma == -0.1
-    tiny = EXPERIMENTS["tiny"]
+    tiny = experiment("tiny")
     assert settings.schedule.softness_start == tiny.schedule.softness_start
     assert settings.model.object_decoder == tiny.model.object_decoder
 
@@ -105,7 +105,7 @@ def test_presets_of_different_methods_have_different_constants() -> None:
     with pytest.raises(UserError, match="no such field"):
         plan("compact", "model.darkest=0.5")
     for preset, method in (("umbra", "per-view"), ("umbra", "ocloc"), ("compact", "umbra")):
-        with pytest.raises(UserError, match=f"--method {method} is not for the preset {preset}"):
+        with pytest.raises(UserError, match=f"--method {method} is not for the experiment {full_name(preset)}"):
             plan(preset, method=method)
 
 
