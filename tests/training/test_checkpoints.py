@@ -31,7 +31,6 @@ from viewslots.training.step import EagerStep
 from viewslots.types import SceneBatch
 
 
-
 @pytest.fixture(autouse=True)
 def _one_thread_and_no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Only power cuts need fsync, and a busy disk is slow at it; tests that watch it patch it themselves."""

@@ -406,7 +406,12 @@ def test_a_run_of_umbra(shapes: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     first = tmp_path / "first"
     train("compact", run=first, data=str(shapes), set_=SMALL_UMBRA, **SHORT)
     given: dict[str, Any] = {**SHORT, "data": str(shapes), "set_": SMALL_UMBRA, "checkpoint_every": 2}
-    refuse("umbra/clevr-m1 starts from a trained ocloc-compact/clevr-m1: first run", "umbra", run=tmp_path / "straight", **given)
+    refuse(
+        "umbra/clevr-m1 starts from a trained ocloc-compact/clevr-m1: first run",
+        "umbra",
+        run=tmp_path / "straight",
+        **given,
+    )
     given["init"] = str(first)
     train("umbra", run=tmp_path / "straight", **given)
     with monkeypatch.context() as patch:
