@@ -1,12 +1,15 @@
 """Validation: the same noise and the final temperatures whenever it is asked, on the first views of held-out scenes."""
 
+import math
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from shape_world import ShapeWorld, make_shapes
+from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import SplitArrays, Store
@@ -15,16 +18,32 @@ from viewslots.errors import UserError
 from viewslots.experiments import experiment
 from viewslots.figures.sheets import CAPTION, GAP, decomposition_sheet
 from viewslots.methods.contract import Search
-from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.model import Ocloc, OclocAnswer
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.per_view.model import PerView
 from viewslots.metrics.score import METRICS, score_scenes
 from viewslots.training import validation
 from viewslots.training.feed import keyed_generator
-from viewslots.training.validation import Validation, live_split, plain, shrunk_truth
-from viewslots.types import Pictures
+from viewslots.training.validation import (
+    Diagnostics,
+    Validation,
+    diagnose,
+    live_split,
+    plain,
+    shrunk_truth,
+    warnings,
+    weighted_means,
+)
+from viewslots.types import Decomposition, Pictures
 
 CPU = torch.device("cpu")
+TINY = experiment("tiny").model
+SMALLER = replace(
+    TINY,
+    image_size=16,
+    object_decoder=replace(TINY.object_decoder, final_scale=2),
+    background_decoder=replace(TINY.background_decoder, final_scale=2),
+)
 
 
 @pytest.fixture
@@ -166,6 +185,21 @@ def test_a_failure_leaves_the_model_in_training(
     assert model.training
 
 
+@pytest.mark.parametrize("left", [("image",), ("image", "num_objects", "segment")])
+@pytest.mark.parametrize("side", [32, 16])
+def test_pictures_without_their_truth(model: Ocloc, split: SplitArrays, left: tuple[str, ...], side: int) -> None:
+    """Loss, health and pictures as ever; nothing to score."""
+    if side == 16:
+        model = Ocloc(SMALLER, torch.Generator().manual_seed(1)).train()
+    bare = replace(split, arrays={key: split[key] for key in left})
+    known, found = (Validation(part, views=2, size=side, device=CPU)(model) for part in (split, bare))
+    assert found.scores == {}
+    assert found.terms == known.terms
+    assert found.diagnostics == known.diagnostics
+    assert found.sheet.tobytes() == known.sheet.tobytes()
+    assert known.to_json() == found.to_json() | known.scores
+
+
 def test_an_empty_split_is_refused(split: SplitArrays) -> None:
     arrays = {key: value[:0] for key, value in split.arrays.items()}
     with pytest.raises(UserError, match="no scenes"):
@@ -195,3 +229,125 @@ def test_the_sheet_shows_what_it_says(model: Ocloc, split: SplitArrays) -> None:
     assert sheet.shape[1] == len(expected) * (64 + GAP) + GAP
     for column, picture in enumerate(expected):
         assert abs(cell(column) - levels(picture)).max() <= 1, column
+
+
+# Collapse is noticed: hand-made answers with known figures, and the words that follow from them.
+
+B, M, L, SIDE = 2, 2, 4, 4
+
+
+def decomposed(masks: Tensor, presence: Tensor | None = None) -> Decomposition:
+    return Decomposition(
+        reconstruction=torch.zeros(B, M, 3, SIDE, SIDE),
+        layer_masks=masks,
+        has_background=True,
+        complete_shapes=None,
+        presence=torch.ones(B, L - 1) if presence is None else presence,
+        presence_probability=None,
+        depth_order=None,
+    )
+
+
+def hard(winner: Tensor) -> Tensor:
+    """One-hot masks for the winning layer of each pixel."""
+    return torch.nn.functional.one_hot(winner, L).permute(0, 1, 4, 2, 3).float()
+
+
+def test_figures_of_a_decided_answer() -> None:
+    winner = torch.zeros(B, M, SIDE, SIDE, dtype=torch.long)
+    winner[0, 1, 0, 0] = 1  # one pixel in one view is enough
+    winner[0, 0, 1, :2] = 3
+    winner[1, :, 2] = 2
+    found = diagnose(decomposed(hard(winner), torch.tensor([[0.9, 0.4, 0.5], [0.1, 0.7, 0.2]])), {})
+    assert found.slots_used == pytest.approx((2 + 1) / 2)
+    assert found.background_share == pytest.approx(1 - (1 + 2 + 2 * SIDE) / (B * M * SIDE * SIDE))
+    assert found.mask_entropy == pytest.approx(0)
+    assert found.object_entropy == pytest.approx(0)
+    assert found.absent == pytest.approx(3 / 6)
+    assert warnings(found, 1000, 1000) == {}
+
+
+def test_slots_that_share_everything() -> None:
+    found = diagnose(decomposed(torch.full((B, M, L, SIDE, SIDE), 1 / L)), {})
+    assert found.mask_entropy == pytest.approx(math.log(L))
+    assert found.object_entropy == pytest.approx(math.log(L - 1))
+    assert "share everything" in warnings(found, 300, 1000)["shared"]
+
+
+def test_objects_that_share_everything_behind_a_decided_background() -> None:
+    """The mean entropy is low, since most pixels are background; among the objects it is not."""
+    masks = torch.zeros(B, M, L, SIDE, SIDE)
+    masks[:, :, 0] = 1
+    masks[:, :, :, 0] = torch.tensor([0.01, 0.33, 0.33, 0.33])[:, None]
+    found = diagnose(decomposed(masks), {})
+    assert found.mask_entropy < 0.5 * math.log(L)
+    assert found.object_entropy == pytest.approx(math.log(3))
+    assert set(warnings(found, 300, 1000)) == {"shared"}
+
+
+def test_a_background_that_takes_all() -> None:
+    found = diagnose(decomposed(hard(torch.zeros(B, M, SIDE, SIDE, dtype=torch.long))), {})
+    assert found.slots_used == 0
+    assert found.background_share == 1
+    line = warnings(found, 300, 1000)["no objects"]
+    assert "no objects by step 300" in line
+    assert "--seed" in line
+    assert set(warnings(found, 300, 1000)) == {"no objects"}
+
+
+def test_nothing_is_said_too_early() -> None:
+    found = Diagnostics(2, 0.0, 1.0, math.log(2), 0.0, 1.0, {})
+    assert warnings(found, 199, 1000) == {}
+    assert set(warnings(found, 200, 1000)) == {"no objects", "shared"}
+
+
+def test_one_object_slot_has_nobody_to_share_with() -> None:
+    found = Diagnostics(2, 1.0, 0.5, 0.0, 0.0, 0.0, {})
+    assert warnings(found, 1000, 1000) == {}
+    assert warnings(replace(found, object_entropy=0.1), 1000, 1000) == {}
+
+
+def test_figures_as_json() -> None:
+    found = Diagnostics(2, 1.5, 0.5, 0.1, 0.2, 0.3, {"background_choice_1": 0.25}).to_json()
+    assert found["background_choice_1"] == 0.25
+    assert found["slots_used"] == 1.5
+    assert all(isinstance(value, float) for value in found.values())
+    bare = Diagnostics(2, 1.5, None, 0.1, 0.2, None, {}).to_json()
+    assert set(bare) == {"slots_used", "mask_entropy", "object_entropy"}
+        "slots_used",
+        "mask_entropy",
+        "object_entropy",
+    }
+
+
+def test_how_often_each_slot_is_the_background(model: Ocloc) -> None:
+    """The method's own figure, from hand-made chances."""
+    chances = torch.nn.functional.one_hot(torch.tensor([3, 0]), L).float().log_softmax(1)
+    answer = OclocAnswer(model, SimpleNamespace(log_pi=chances), None, None)  # type: ignore[arg-type]
+    shares = {
+        "background_choice_0": 0.5,
+        "background_choice_1": 0,
+        "background_choice_2": 0,
+        "background_choice_3": 0.5,
+    }
+    assert model.diagnostics(answer) == pytest.approx(shares)
+
+
+def test_without_background_and_presence_every_layer_is_an_object() -> None:
+    winner = torch.ones(B, M, SIDE, SIDE, dtype=torch.long)
+    winner[0, 1, 0, 0] = 0  # the first layer is a slot like any other here
+    bare = replace(decomposed(hard(winner)), has_background=False, presence=None)
+    found = diagnose(bare, {})
+    assert found.slots_used == pytest.approx((2 + 1) / 2)
+    assert (found.background_share, found.absent) == (None, None)
+    shared = diagnose(replace(bare, layer_masks=torch.full((B, M, L, SIDE, SIDE), 1 / L)), {})
+    assert shared.object_entropy == pytest.approx(shared.mask_entropy) == pytest.approx(math.log(L))
+    assert set(warnings(shared, 1000, 1000)) == {"shared"}
+    assert warnings(found, 1000, 1000) == {}
+
+
+@pytest.mark.parametrize("sizes", [(2, 1), (3,)])
+def test_figures_of_a_method_are_means_over_scenes(sizes: tuple[int, ...]) -> None:
+    values = iter([3.0, 5.0, 10.0])
+    parts = [(size, {"x": sum(next(values) for _ in range(size)) / size}) for size in sizes]
+    assert weighted_means(parts) == pytest.approx({"x": 6.0})

@@ -55,7 +55,8 @@ class Console:
 
     def scores(self, step: int, scores: Mapping[str, float | None]) -> None:
         known = {name: value for name, value in scores.items() if value is not None}
-        self._scores = f"  at {step}: " + " ".join(f"{name} {value:.3f}" for name, value in known.items())
+        text = " ".join(f"{name} {value:.3f}" for name, value in known.items())
+        self._scores = f"  at {step}: {text}" if text else ""
 
     def say(self, line: str) -> None:
         if not self.speaks:

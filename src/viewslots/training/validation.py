@@ -26,6 +26,8 @@ from viewslots.types import Decomposition, Pictures, SceneBatch
 LOSS_SCENES, SCORE_SCENES, SHEET_SCENES = 256, 64, 2
 LIVE_SCENES, RENDER_SCENES = 64, 8
 BATCH = 8
+TRUTH = ("segment", "overlap", "shapes", "num_objects")
+"""What the scores compare with; without all of it a split has none."""
 SHARED = 0.9
 """Entropy of the masks, as a share of its largest value, above which no slot has anything of its own."""
 PATIENCE = 0.2
@@ -62,7 +64,7 @@ class ValidationResult:
     terms: dict[str, float]
     """Means over the scenes; `loss` is the one that compares."""
     scores: dict[str, float | None]
-    """None where the data set has no truth to tell."""
+    """None where a metric has no value; empty where the split has no truth to tell."""
     diagnostics: Diagnostics
     sheet: Image.Image
 
@@ -118,17 +120,20 @@ class Validation:
 
     def answers(self, model: Model) -> tuple[dict[str, float | None], Diagnostics, Image.Image]:
         found, own, scores, images = [], [], [], []
+        known = all(key in self.data.split for key in TRUTH)
         search = quick_search(model.default_search)
         for scenes in self.parts(SCORE_SCENES):
             batch, generator = self.batch(scenes), keyed_generator(self.device, "validation answer", scenes.start)
             answer = model.infer(batch, generator, search=search)
             found.append(answer.decomposition())
             own.append((len(scenes), model.diagnostics(answer)))
-            scores.append(score_scenes(found[-1], shrunk_truth(self.data.truth(scenes), self.factor)))
+            if known:
+                scores.append(score_scenes(found[-1], shrunk_truth(self.data.truth(scenes), self.factor)))
             images.append(batch.image)
         shown = concatenate(found)
         sheet = decomposition_sheet(torch.cat(images)[:SHEET_SCENES], shown, zoom=max(1, 64 // model.image_size[0]))
-        return plain(SceneScores.concatenate(scores).paper()), diagnose(shown, weighted_means(own)), sheet
+        means = plain(SceneScores.concatenate(scores).paper()) if known else {}
+        return means, diagnose(shown, weighted_means(own)), sheet
 
 
 def quick_search(search: Search | None) -> Search | None:
