@@ -148,7 +148,7 @@ def small(dtype: torch.dtype = torch.float32, **options: Any) -> tuple[nn.Module
     return model, torch.optim.Adam(model.parameters(), lr=1e-2, **options)
 
 
-def learn(model: nn.Module, optimiser: torch.optim.Adam, step: int) -> None:
+def learn(model: nn.Module, optimiser: torch.optim.Optimizer, step: int) -> None:
     optimiser.zero_grad()
     images = torch.randn(2, 3, 4, 4, generator=generator(step)).to(next(model.parameters()).dtype)
     model(images).square().mean().backward()
@@ -240,10 +240,94 @@ def test_an_optimiser_of_another_model_is_a_fault() -> None:
     (model, _), (_, stranger) = small(), small()
     with pytest.raises(ValueError, match="not the model's"):
         gather_state(model, [stranger], 0, {})
-    model, amsgrad = small(amsgrad=True)
-    learn(model, amsgrad, 0)
-    with pytest.raises(ValueError, match="max_exp_avg_sq"):
-        gather_state(model, [amsgrad], 1, {})
+    model, twice = small()
+    with pytest.raises(ValueError, match="one parameter twice"):
+        gather_state(model, [twice, torch.optim.RMSprop(model[0].parameters())], 0, {})  # type: ignore[index]
+    model, _ = small()
+    nadam = torch.optim.NAdam(model.parameters())
+    learn(model, nadam, 0)
+    with pytest.raises(ValueError, match=r"nadam keeps mu_product of 0\.weight, which no checkpoint can hold"):
+        gather_state(model, [nadam], 1, {})
+
+
+Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+OTHERS: dict[str, tuple[Make, set[str]]] = {
+    "plain": (lambda given: torch.optim.RMSprop(given), {"rmsprop.step", "rmsprop.square_avg"}),
+    "centred": (
+        lambda given: torch.optim.RMSprop(given, momentum=0.9, centered=True),
+        {"rmsprop.step", "rmsprop.square_avg", "rmsprop.momentum_buffer", "rmsprop.grad_avg"},
+    ),
+    "amsgrad": (
+        lambda given: torch.optim.Adam(given, amsgrad=True),
+        {"adam.step", "adam.exp_avg", "adam.exp_avg_sq", "adam.max_exp_avg_sq"},
+    ),
+    "momentum": (lambda given: torch.optim.SGD(given, 0.01, momentum=0.9), {"sgd.momentum_buffer"}),
+    "nothing": (lambda given: torch.optim.SGD(given, 0.01), set()),
+}
+
+
+def with_others(make: Make) -> tuple[nn.Module, list[torch.optim.Optimizer]]:
+    """The convolution under Adam, all else under another optimiser: a number without dimensions too."""
+    model, _ = small()
+    model.register_parameter("scale", nn.Parameter(torch.tensor(2.0, dtype=torch.float64)))
+    first = list(model[0].parameters())  # type: ignore[index]
+    rest = [value for value in model.parameters() if all(value is not one for one in first)]
+    return model, [torch.optim.Adam(first, lr=1e-2, fused=True), make(rest)]
+
+
+def learn_with(model: nn.Module, optimisers: list[torch.optim.Optimizer], step: int) -> None:
+    for optimiser in optimisers:
+        optimiser.zero_grad()
+    images = torch.randn(2, 3, 4, 4, generator=generator(step))
+    (model(images).square().mean() * model.scale).backward()  # type: ignore[operator]
+    for optimiser in optimisers:
+        optimiser.step()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_optimisers_beside_adam(tmp_path: Path, name: str) -> None:
+    make, kept = OTHERS[name]
+    model, optimisers = with_others(make)
+    for step in range(3):
+        learn_with(model, optimisers, step)
+    save_checkpoint(tmp_path, gather_state(model, optimisers, 3, {}))
+    state = load_step(tmp_path, 3)
+    assert {key for key in state.tensors if key.endswith(".2.weight")} == {
+        f"{one}.2.weight" for one in kept | {"model"}
+    }
+    assert {key for key in state.tensors if key.endswith(".scale")} == {f"{one}.scale" for one in kept | {"model"}}
+    other, restored = with_others(make)
+    restore_state(state, other, restored)
+    for one, again in zip(optimisers, restored, strict=True):
+        pairs = zip(one.state.values(), again.state.values(), strict=True)
+        for entries, found in pairs:
+            assert {key: (value.dtype, value.shape, value.stride()) for key, value in entries.items()} == {
+                key: (value.dtype, value.shape, value.stride()) for key, value in found.items()
+            }
+    for step in (3, 4):
+        learn_with(model, optimisers, step)
+        learn_with(other, restored, step)
+    assert same(gather_state(model, optimisers, 5, {}), gather_state(other, restored, 5, {}))
+
+
+@pytest.mark.parametrize("name", ["plain", "centred", "amsgrad"])
+def test_what_an_optimiser_kept_must_be_whole(name: str) -> None:
+    """One tensor gone, or one kind of tensor gone altogether: refused before anything has changed."""
+    make, kept = OTHERS[name]
+    model, optimisers = with_others(make)
+    learn_with(model, optimisers, 0)
+    state = gather_state(model, optimisers, 1, {})
+    other, fresh = with_others(make)
+    untouched = gather_state(other, fresh, 0, {})
+    for kind in sorted(kept):
+        for gone in (f"{kind}.2.weight", kind + "."):
+            tensors = {key: value for key, value in state.tensors.items() if not key.startswith(gone)}
+            with pytest.raises(UserError, match=f"does not fit this model: missing or unknown tensors .*{kind}"):
+                restore_state(TrainState(1, tensors, {}), other, fresh)
+    assert same(gather_state(other, fresh, 0, {}), untouched)
+    fewer, lone = with_others(lambda given: torch.optim.Adadelta(given))
+    with pytest.raises(UserError, match="missing or unknown tensors"):
+        restore_state(state, fewer, lone)
 
 
 def test_facts_are_plain_json(tmp_path: Path) -> None:

@@ -314,10 +314,6 @@ def test_figures_as_json() -> None:
     assert all(isinstance(value, float) for value in found.values())
     bare = Diagnostics(2, 1.5, None, 0.1, 0.2, None, {}).to_json()
     assert set(bare) == {"slots_used", "mask_entropy", "object_entropy"}
-        "slots_used",
-        "mask_entropy",
-        "object_entropy",
-    }
 
 
 def test_how_often_each_slot_is_the_background(model: Ocloc) -> None:

@@ -1,6 +1,8 @@
-"""The state of a training between two steps: copied out of the model and its optimiser, and put back bit for bit."""
+"""The state of a training between two steps: copied out of the model and its optimisers, and put back bit for bit."""
 
+import copy
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,8 @@ from torch import Tensor, nn
 from viewslots.errors import UserError
 
 Optimisers = Sequence[torch.optim.Optimizer]
+COUNT = "step"
+"""What an optimiser keeps of a parameter has its shape, but for the count of its steps."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ def gather_state(model: nn.Module, optimisers: Optimisers, step: int, facts: dic
     """A copy on the CPU, which later steps do not touch. `model` is the plain one, not one wrapped for ranks."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for owner in _owned(model, optimisers):
+        owner.require_known_shapes()
         tensors |= {owner.key(entry): value for entry, value in owner.entries.items()}
     copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
     return TrainState(step, copies, finite_json(facts))
@@ -62,7 +67,9 @@ def restore_state(state: TrainState, model: nn.Module, optimisers: Optimisers) -
     for owner in _owned(model, optimisers):
         saved = kept.get((owner.prefix, owner.name), {})
         if saved and not owner.entries:
-            owner.optimiser.state[owner.parameter] = {entry: owner.fresh(value) for entry, value in saved.items()}
+            owner.optimiser.state[owner.parameter] = {
+                entry: owner.fresh(entry, value) for entry, value in saved.items()
+            }
         for entry, target in owner.entries.items():
             # Not saved: no step had reached it, which is the same as moments of zero.
             target.copy_(saved[entry]) if saved else target.zero_()
@@ -89,9 +96,18 @@ class _Owned:
     def key(self, entry: str) -> str:
         return f"{self.prefix}.{entry}.{self.name}"
 
-    def fresh(self, saved: Tensor) -> Tensor:
+    def require_known_shapes(self) -> None:
+        """At the first save already: what could not be put back would be missed only when a run is to go on."""
+        for entry, value in self.entries.items():
+            if not isinstance(value, Tensor) or value.shape != self.shape(entry):
+                raise ValueError(f"{self.prefix} keeps {entry} of {self.name}, which no checkpoint can hold")
+
+    def shape(self, entry: str) -> torch.Size:
+        return torch.Size(()) if entry == COUNT else self.parameter.shape
+
+    def fresh(self, entry: str, saved: Tensor) -> Tensor:
         """Where the optimiser would put it: counts beside the weights if fused or capturable, else on the CPU."""
-        if saved.dim() or not self.parameter.dim():
+        if entry != COUNT:
             return torch.zeros_like(self.parameter)
         beside = self.group.get("fused") or self.group.get("capturable")
         if beside:
@@ -122,20 +138,28 @@ def _check_fit(state: TrainState, model: nn.Module, optimisers: Optimisers) -> N
     """One error for a checkpoint of another model, before anything is changed."""
     wanted = {f"model.{name}": (value.shape, value.dtype) for name, value in model.state_dict().items()}
     kept = _kept(state)
-    entries: dict[str, set[str]] = {}
-    for (prefix, _), found in kept.items():
-        entries.setdefault(prefix, set()).update(found)
+    entries = {id(group): _entries(one, group) for one in optimisers for group in one.param_groups}
     for owner in _owned(model, optimisers):
         saved = kept.get((owner.prefix, owner.name), {})
-        for entry in entries[owner.prefix] if saved else ():
-            count = entry == "step"
-            dtype = saved[entry].dtype if count and entry in saved else owner.parameter.dtype
-            wanted[owner.key(entry)] = (torch.Size(()) if count else owner.parameter.shape, dtype)
+        for entry in entries[id(owner.group)] if saved else ():
+            dtype = saved[entry].dtype if entry == COUNT and entry in saved else owner.parameter.dtype
+            wanted[owner.key(entry)] = (owner.shape(entry), dtype)
     if problem := _mismatch(state.tensors, wanted):
         raise UserError(
             f"the checkpoint of step {state.step} does not fit this model: {problem}; "
             "resume with the settings its run was started with"
         )
+
+
+def _entries(optimiser: torch.optim.Optimizer, group: dict[str, Any]) -> list[str]:
+    """Names of what an optimiser keeps of a parameter: a copy of it moves a copy of one, and is looked at."""
+    probe = nn.Parameter(torch.zeros_like(group["params"][0]))
+    probe.grad = torch.zeros_like(probe)
+    twin = copy.copy(optimiser)
+    twin.state, twin.param_groups = defaultdict(dict), [group | {"params": [probe]}]
+    with torch.enable_grad():
+        twin.step()
+    return list(twin.state[probe])
 
 
 def _mismatch(found: dict[str, Tensor], wanted: dict[str, tuple[torch.Size, torch.dtype]]) -> str:
