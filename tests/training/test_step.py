@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 from step_pairs import gaps_from_equal_states, walker
+from toy_method import EXPERIMENT, Toy
 
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import TINY, TINY_OPTIMISATION, TINY_SCHEDULE
 from viewslots.methods.per_view.model import PerView
 from viewslots.training.state import TrainState, gather_state, restore_state
-from viewslots.training.step import EagerStep, GraphStep, Model, Recording, Step, StepTerms
+from viewslots.training.step import EagerStep, GraphStep, Model, Recording, Step, StepTerms, fast_step
 from viewslots.types import SceneBatch
 
 VIEWS = (1, 1, 2, 2, 1, 2)
@@ -134,3 +135,35 @@ def test_fast_steps_from_equal_states(kind: type[Model], clip_norm: float) -> No
     found = gaps_from_equal_states(plain, fast, "tiny", 1e-3)
     assert found.loss < 2e-6
     assert found.gradient < 2e-3
+
+
+def toy_steps(replayed: bool) -> TrainState:
+    """Two optimisers, a joint bound on gradients, a schedule of its own."""
+    model = Toy(EXPERIMENT.model, torch.Generator().manual_seed(0))
+    optimisers = model.optimisers(EXPERIMENT.optimisation)
+    eager = EagerStep(model, optimisers, "fp32", EXPERIMENT.optimisation.clip_norm)
+    step: Step = ReplayedStep(eager) if replayed else eager
+    for number, views in enumerate(VIEWS):
+        generator = torch.Generator().manual_seed(number)
+        image = torch.rand(2, views, 3, 32, 32, generator=generator)
+        batch = SceneBatch(image, torch.ones(2, views, dtype=torch.bool))
+        rates = EXPERIMENT.optimisation.learning_rates_at(number + 1)
+        step(batch, model.draw_noise(batch, generator), EXPERIMENT.schedule.at(number), rates)
+    return gather_state(model, optimisers, len(VIEWS), {})
+
+
+def test_a_recording_puts_back_what_every_optimiser_keeps() -> None:
+    eager = toy_steps(replayed=False)
+    assert_same(eager, toy_steps(replayed=True))
+    assert eager.tensors["rmsprop.step.belongs.weight"] == eager.tensors["adam.step.colours"] == len(VIEWS)
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+def test_a_method_says_whether_its_steps_are_recorded(monkeypatch: pytest.MonkeyPatch, capturable: bool) -> None:
+    model = Toy(EXPERIMENT.model)
+    monkeypatch.setattr(Toy, "capturable", capturable)
+    optimisers = model.optimisers(EXPERIMENT.optimisation)
+    assert type(fast_step(model, optimisers, "fp32")) is EagerStep
+    monkeypatch.setattr(Toy, "device", torch.device("cuda"))
+    with torch.backends.cudnn.flags(benchmark=False):
+        assert type(fast_step(model, optimisers, "fp32")) is (GraphStep if capturable else EagerStep)

@@ -68,7 +68,11 @@ class Training:
         if state is not None:
             restore_state(state, self.parts.model, self.parts.optimisers)
             self.done, self.facts = state.step, dict(state.facts)
-            self.sums = torch.tensor(self.known_sums(self.facts.pop("sums")), device=self.sums.device)
+            sums = self.facts.pop("sums")
+            if len(sums) == len(self.names):
+                self.sums = torch.tensor(sums, device=self.sums.device)
+            else:
+                self.facts["count"] = 0  # checkpoints of before had no loss among them: the next row is of later steps
             self.saver.last = state.step
         if self.folder:
             self.folder.rewind(self.done)
@@ -140,13 +144,6 @@ class Training:
         named = dict(zip(self.names, values, strict=True))
         self.require_finite([name for name, value in named.items() if not math.isfinite(value)])
         return named
-
-    def known_sums(self, saved: list[float]) -> list[float]:
-        """Checkpoints of before held the terms, then what was minimised, and no loss: its next row lacks some steps."""
-        if len(saved) == len(self.names):
-            return saved
-        *terms, minimised = saved
-        return [minimised, 0.0, *terms]
 
     def require_finite(self, bad: list[str]) -> None:
         if not bad:

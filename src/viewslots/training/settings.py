@@ -196,7 +196,7 @@ def parse_changes(words: Sequence[str], chosen: Experiment) -> dict[str, Any]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
-            raise UserError(f"--set {word}: give section.field=value, such as schedule.temperature_start=2")
+            raise UserError(f"--set {word}: give section.field=value, such as optimisation.warmup_steps=100")
         if name in changes:
             raise UserError(f"--set {name}: given twice")
         changes[name] = typed(name, text, kind_of(name, chosen))

@@ -1,0 +1,114 @@
+"""Runs that were begun by an older version, when experiments had short names and nothing bounded gradients."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shape_world import make_shapes
+from trainings import assert_same_run, facts, saved_steps, tensors, train
+
+from viewslots.errors import UserError
+from viewslots.experiments import EXPERIMENTS, full_name, known_experiment
+from viewslots.methods.schedules import Optimisation
+from viewslots.training.checkpoint import load_step, save_checkpoint
+from viewslots.training.run import read_run_config
+from viewslots.training.settings import RunSettings, plan_run
+from viewslots.training.start import pinned_model
+from viewslots.training.state import TrainState
+
+RECORDED = [
+    path
+    for path in sorted((Path(__file__).parents[2] / "docs" / "results").rglob("config.json"))
+    if json.loads(path.read_text()).get("kind") == "viewslots run"
+]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
+def test_recorded_runs_open(path: Path) -> None:
+    """What was published with the results: nothing is lost, and what is new has the value that it had unsaid."""
+    config = read_run_config(path.parent)
+    settings = RunSettings.from_json(config)
+    again = json.loads(json.dumps(settings.to_json()))
+    assert again["optimisation"].pop("clip_norm") == 0.0
+    assert again == {name: config[name] for name in again}
+    experiment = known_experiment(settings.preset)
+    assert experiment is not None
+    assert settings.method in (experiment.method, "per-view")
+    assert type(settings.schedule) is type(experiment.schedule)
+
+
+def test_there_are_recorded_runs() -> None:
+    presets = {read_run_config(path.parent)["preset"] for path in RECORDED}
+    assert {"compact", "umbra"} <= presets
+
+
+def make_old(run: Path, preset: str, step: int | None = None) -> None:
+    """As the first version wrote it: a short name, no bound on gradients, sums of the terms and what was minimised."""
+    path = run / "config.json"
+    values = json.loads(path.read_text())
+    values["config"]["preset"] = preset
+    del values["config"]["optimisation"]["clip_norm"]
+    path.write_text(json.dumps(values))
+    if step is not None:
+        state = load_step(run / "checkpoints", step)
+        minimised, _, *terms = state.facts["sums"]
+        save_checkpoint(
+            run / "checkpoints", TrainState(step, state.tensors, state.facts | {"sums": [*terms, minimised]})
+        )
+
+
+SMALL = ("model.image_size=32", "model.object_decoder.final_scale=1", "model.background_decoder.final_scale=1")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_shapes(tmp_path_factory.mktemp("data") / "shapes", train=4, valid=1)
+
+
+def options(data: Path) -> dict[str, Any]:
+    return {"data": data, "steps": 4, "batch": 2, "checkpoint_every": 1, "device": "cpu", "set_": SMALL}
+
+
+@pytest.mark.parametrize("named", [(), ("compact",), ("ocloc-compact/clevr-m1",)])
+def test_an_old_run_goes_on(data: Path, tmp_path: Path, named: tuple[str, ...]) -> None:
+    """From its second checkpoint, whatever name it is given: bit for bit as if it had never stopped."""
+    straight, old = tmp_path / "straight", tmp_path / "old"
+    for run in (straight, old):
+        train("compact", run=run, **options(data))
+    for step in (3, 4):
+        for path in (old / "checkpoints").glob(f"step-{step:08d}.*"):
+            path.unlink()
+    make_old(old, "compact", 2)
+    assert len(facts(old, 2)["sums"]) == len(facts(straight, 2)["sums"]) - 1
+    train(*named, run=old, resume=True, device="cpu")
+    assert saved_steps(old)[-1] == 4
+    assert_same_run(straight, old, 4)
+    with pytest.raises(
+        UserError, match="begun with the experiment ocloc-compact/clevr-m1, not ocloc/clevr-m1; leave it out"
+    ):
+        train("clevr-m1", run=old, resume=True, device="cpu")
+
+
+def test_second_stages_know_old_runs_by_their_full_name(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways: an old first stage for a new second one, and an old second one that names its first in short."""
+    first, name = tmp_path / "first", "ocloc-tiny/clevr-m1"
+    stage = Optimisation(
+        batch_size=2, single_view_steps=0, warmup_steps=0, pretrained_preset=name, pretrained_step=1200
+    )
+    tiny = EXPERIMENTS[name]
+    monkeypatch.setitem(EXPERIMENTS, "second", type(tiny)(**vars(tiny) | {"optimisation": stage}))
+    train("tiny", run=first, data=shapes, steps=10, batch=2, checkpoint_every=1, device="cpu")
+    make_old(first, "tiny")
+    assert full_name("tiny") == name
+    wish = plan_run("second", "live", stored_views=3, data_sha256=None, steps=4, init=str(first))
+    for wanted in (name, "tiny"):
+        found = pinned_model(first, wish.changed({"optimisation.pretrained_preset": wanted}))
+        assert found is not None
+        model, step = found
+        assert step == 5
+        kept = tensors(first, 5)
+        assert all(value.equal(kept[f"model.{key}"]) for key, value in model.state_dict().items())
+    assert pinned_model(first, wish.changed({"optimisation.pretrained_preset": "ocloc/clevr-m1"})) is None
