@@ -146,6 +146,15 @@ def test_what_it_does_not_answer_is_not_there(shapes: Path, tmp_path: Path, caps
     assert (run / "pictures" / "step-00000008.png").exists()
 
 
+def test_a_loss_without_named_parts(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = Toy.forward
+    monkeypatch.setattr(Toy, "terms", ())
+    monkeypatch.setattr(Toy, "forward", lambda *given: replace(forward(*given), terms={}))
+    train(NAME, run=tmp_path / "run", **options(shapes))
+    [*_, row] = [row for row in rows(tmp_path / "run") if row["kind"] == "train"]
+    assert set(row) == {"step", "kind", "weighted", "loss", "learning_rate"}
+
+
 def test_its_settings_have_its_own_kinds() -> None:
     words = ("optimisation.colour_rate=0.5", "schedule.price_end=2", "model.slots=5")
     given = with_changes({"steps": 20}, parse_changes(words, EXPERIMENT))

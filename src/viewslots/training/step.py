@@ -86,8 +86,9 @@ class EagerStep:
             nn.utils.clip_grad_norm_(trained_parameters(self.optimisers), self.clip_norm)
         for optimiser in self.optimisers:
             optimiser.step()
-        terms = torch.stack([value.detach().mean() for value in losses.terms.values()])
-        return StepTerms(loss.detach(), losses.comparable.detach().mean(), terms)
+        terms = [value.detach().mean() for value in losses.terms.values()]
+        stacked = torch.stack(terms) if terms else loss.new_zeros(0)
+        return StepTerms(loss.detach(), losses.comparable.detach().mean(), stacked)
 
 
 class GraphStep:
