@@ -53,7 +53,7 @@ def test_recorded_steps_from_equal_states(
 
 CLOSE = [1e-4, 5e-3, 2e-2, 2e-2, 2e-3, 2e-2]
 """Of whole trajectories. 5e-3 is ten choices of a background slot that fall the other way, of 12 a step in the baseline
-and 60 in all; the others leave as much room as they needed on an H200."""
+and 72 in all; the others leave as much room as they needed on an H200."""
 
 
 @pytest.mark.parametrize(("case", "close"), [*zip(TINY + COMPACT + UMBRA, CLOSE, strict=True)])

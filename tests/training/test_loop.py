@@ -22,8 +22,6 @@ from viewslots.methods.per_view.model import PerView
 from viewslots.methods.schedules import Optimisation
 from viewslots.methods.umbra.model import Umbra
 from viewslots.runs import load_run
-from viewslots.terminal import say
-from viewslots.training.console import Console
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import NoiseSource, StoredFeed
 from viewslots.training.loop import Training
@@ -268,13 +266,6 @@ def test_a_disk_that_fills_up_stops_the_run(shapes: Path, tmp_path: Path, monkey
     assert training.saver.last == 6
 
 
-def test_settings_survive_their_json(shapes: Path) -> None:
-    wish = settings(shapes, method="per-view")
-    assert RunSettings.from_json(json.loads(json.dumps(wish.to_json()))) == wish
-    with pytest.raises(UserError, match="lacks seed"):
-        RunSettings.from_json({key: value for key, value in wish.to_json().items() if key != "seed"})
-
-
 # The command, in this process.
 
 SHORT = {"steps": 4, "batch": 2, "device": "cpu"}
@@ -459,23 +450,3 @@ def test_a_run_whose_data_set_was_changed(shapes: Path, tmp_path: Path) -> None:
     shutil.rmtree(data)
     make_shapes(data, train=7)
     refuse("not the data set this run was started with", run=tmp_path / "run", resume=True, device="cpu")
-
-
-def test_the_console_says_rate_and_remaining_time(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    clock = iter([100.0, 102.0, 104.0])
-    monkeypatch.setattr("viewslots.training.console.time.monotonic", lambda: next(clock))
-    console = Console(7205, ("nll", "view", "attr", "rho", "prs"), speaks=True, say=say)
-    console.step(1)
-    terms = dict.fromkeys(("loss", "nll", "view", "attr", "rho", "prs"), 1.5)
-    console.scores(4, {"ARI-O": 0.91, "OCA": None})
-    console.step(5)
-    console.figures(5, terms)  # four steps in two seconds
-    said = capsys.readouterr().err
-    assert "step 5/7205  2.0 steps/s  1:00:00 left  loss 1.5 nll 1.5" in said
-    assert "at 4: ARI-O 0.910" in said
-    assert "OCA" not in said
-    silent = Console(7205, ("nll",), speaks=False, say=say)
-    silent.step(1)
-    silent.figures(1, terms)
-    silent.say("nothing")
-    assert capsys.readouterr().err == ""

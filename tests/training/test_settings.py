@@ -1,4 +1,4 @@
-"""--set: every constant of an experiment by its dotted name, with the type of its field."""
+"""Settings survive their JSON; --set: every constant of an experiment by its dotted name, of the type of its field."""
 
 import json
 from pathlib import Path
@@ -26,6 +26,13 @@ def leaves(values: dict[str, Any], prefix: str) -> dict[str, Any]:
     for name, value in values.items():
         found |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return found
+
+
+def test_settings_survive_their_json() -> None:
+    wish = plan("tiny", method="per-view")
+    assert RunSettings.from_json(json.loads(json.dumps(wish.to_json()))) == wish
+    with pytest.raises(UserError, match="lacks seed"):
+        RunSettings.from_json({key: value for key, value in wish.to_json().items() if key != "seed"})
 
 
 @pytest.mark.parametrize("preset", ["clevr-m1", "compact", "umbra"])
