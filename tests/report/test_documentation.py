@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from viewslots import cli
 from viewslots.data.store import Store
-from viewslots.metrics.layouts import FLAG, PREDICTION, TRUTH
+from viewslots.metrics.arrays import FLAG, PREDICTION, TRUTH
 from viewslots.metrics.probes import PROBES, TARGETS
 from viewslots.report.rows import EXTRAS
 

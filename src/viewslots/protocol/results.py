@@ -15,8 +15,7 @@ from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.evaluate import Plan
-from viewslots.protocol.repeats import Repeats, by_objects, by_occlusion
-from viewslots.protocol.uncertainty import Values, bootstrap, estimates
+from viewslots.protocol.repeats import Repeats, Values, bootstrap, by_objects, by_occlusion, estimates
 
 FORMAT = "viewslots results"
 FORMAT_VERSION = 1
@@ -69,6 +68,8 @@ def result(repeats: Repeats, store: Store, plan: Plan, about: Mapping[str, Any])
         "slots": plan.slots,
         "seed": plan.seed,
         "batch": plan.batch,
+        "search": None if plan.search is None else asdict(plan.search),
+        "missing": {name: list(scores) for name, scores in repeats.missing.items()},
         "std": "population standard deviation over repeats",
         "interval": "95 % bootstrap over scenes",
         "data": data_facts(store),
@@ -133,10 +134,8 @@ def _problems(value: Mapping[str, Any]) -> Iterator[str]:
     for name, expected in wanted.items():
         if not isinstance(value.get(name), expected):
             yield f"{name} is {shown(value.get(name))}"
-    for name in ("run", "preset", "training", "new_views", "provenance", "parameters", "care"):
-        expected = {"training": dict, "provenance": dict, "care": dict, "new_views": int, "parameters": int}.get(
-            name, str
-        )
+    optional = {"run": str, "preset": str, "training": dict, "new_views": int, "provenance": dict, "parameters": int}
+    for name, expected in (optional | {"search": dict, "care": dict, "missing": dict}).items():
         if not isinstance(value.get(name), expected | None):
             yield f"{name} is {shown(value.get(name))}"
     for name in ("preset", "source", "name"):
