@@ -50,7 +50,7 @@ PREDICTION = {
 }
 TRUTH = {
     "segment": Layout("SMHW", "u"),
-    "shapes": Layout("SMGHW", "u"),
+    "shapes": Layout("SMGHW", "u", optional=True),
     "depth_order": Layout("SMG", "fui", optional=True),
 }
 FLAG = "has_background"
@@ -95,9 +95,10 @@ class ScorePair:
             predicted = {key: _checked(rows, count, key, first) for key, rows in self._prediction.items()}
             true = {key: _checked(rows, count, key, first) for key, rows in self._truth.items()}
             self._watch(predicted | true)
-            _check_labels(true["segment"], true["shapes"].shape[2], self._truth["segment"].where, first)
+            if "shapes" in true:
+                _check_labels(true["segment"], true["shapes"].shape[2], self._truth["segment"].where, first)
             tensors = {key: torch.from_numpy(values).to(device) for key, values in true.items()}
-            truth = scene_truth(tensors["segment"], tensors["shapes"], tensors.get("depth_order"))
+            truth = scene_truth(tensors["segment"], tensors.get("shapes"), tensors.get("depth_order"))
             yield _decomposition(predicted, self.has_background, device), truth
 
     def _watch(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -108,6 +109,8 @@ class ScorePair:
     def remarks(self) -> list[str]:
         """After the last block: what is no error, but perhaps not what was meant."""
         found = [f"{path}: not used: {shown(', '.join(names), 200)}" for path, names in self._unread.items() if names]
+        if "shapes" not in self._truth:
+            found.append("the truth has no shapes, so IoU, F1, OOA and pooled ARI-O, AMI-O are null")
         where = {key: rows.where for key, rows in (self._prediction | self._truth).items()}
         return found + [
             f"{where[key]}: its bytes are 0 and 1 alone, but mean shares of 255; multiply masks by 255"
@@ -119,7 +122,7 @@ class ScorePair:
 def _scenes_at_once(sizes: Mapping[str, int], path: Path) -> int:
     if sizes["K"] < 1:
         raise UserError(f"{path}: layer_masks: a background and no object layer; nothing can be scored")
-    pixels, objects, slots = sizes["H"] * sizes["W"], sizes["G"], sizes["K"]
+    pixels, objects, slots = sizes["H"] * sizes["W"], sizes.get("G", 0), sizes["K"]
     numbers = sizes["M"] * (pixels * (objects + 2 * slots + 2) + objects * (objects + slots))
     if numbers > NUMBERS_OF_A_SCENE:
         raise UserError(f"{path}: a scene has {numbers:,} values, more than the {NUMBERS_OF_A_SCENE:,} that are taken")
@@ -178,18 +181,22 @@ def _floats(values: NDArray[Any], key: str) -> NDArray[Any]:
 
 
 def scene_truth(
-    segment: UInt8[Tensor, "S M H W"], shapes: UInt8[Tensor, "S M G H W"], order: Float[Tensor, "S M G"] | None
+    segment: UInt8[Tensor, "S M H W"],
+    shapes: UInt8[Tensor, "S M G H W"] | None,
+    order: Float[Tensor, "S M G"] | None,
 ) -> SceneTruth:
-    """The truth of scenes without padded views, as far as the metrics ask for it."""
+    """The truth of scenes without padded views, as far as it is known and the metrics ask for it."""
+    counted: dict[str, Any] = {"shapes": shapes, "overlap": None, "num_objects": None}
+    if shapes is not None:
+        counted["overlap"] = (shapes >= COVERED).sum(2, dtype=torch.uint8)
+        counted["num_objects"] = shapes.flatten(3).any(3).any(1).sum(1, dtype=torch.uint8)
     return SceneTruth(
         segment=segment,
-        overlap=(shapes >= COVERED).sum(2, dtype=torch.uint8),
-        shapes=shapes,
-        num_objects=shapes.flatten(3).any(3).any(1).sum(1, dtype=torch.uint8),
         view_mask=torch.ones(segment.shape[:2], dtype=torch.bool, device=segment.device),
         shadows=None,
         depth_order=None if order is None else _ranks(order),
         camera=None,
+        **counted,
     )
 
 
