@@ -27,6 +27,7 @@ from viewslots.protocol import evaluate as protocol
 from viewslots.protocol.evaluate import BATCH, Plan, evaluate, keyed_generator
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
+from viewslots.runs import load_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch
 
 PLAN = Plan("test1", views=2, slots=2, repeats=2, batch=3)
@@ -629,3 +630,56 @@ def test_commands_refuse_in_one_line(store: Store, saved: Path, tmp_path: Path) 
     with pytest.raises(UserError, match="no viewpoints to estimate"):
         estimate_viewpoints("kmeans", data=store.path, out=out, given=2, new=2, device="cpu")
     assert not out.exists()
+
+
+@pytest.fixture
+def ocloc(tmp_path: Path) -> Path:
+    """A saved model: untrained, but off its start, so that noise and pictures both matter."""
+    presets = pytest.importorskip("viewslots.methods.ocloc.presets")
+    from viewslots.methods.registry import method_class
+
+    made, rng = method_class("ocloc")(presets.TINY).eval(), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter += 0.15 * torch.randn(parameter.shape, generator=rng)
+    made.save_pretrained(tmp_path / "ocloc")
+    return tmp_path / "ocloc"
+
+
+@pytest.mark.parametrize("search", [None, Search(3), Search(2, looks=1, refinement=1)])
+@pytest.mark.parametrize("new", [None, 2])
+def test_ocloc_through_the_commands(
+    store: Store, ocloc: Path, tmp_path: Path, search: Search | None, new: int | None
+) -> None:
+    """The file holds what the steps by hand give: one inference, all else asked of its answer."""
+    out = tmp_path / "x.json"
+    given: dict[str, Any] = {"data": store.path, "out": out, "repeats": 1, "device": "cpu", "extras": False}
+    if search is not None:
+        given |= {"starts": search.starts, "looks": search.looks, "refine": search.refinement}
+    if new is None:
+        evaluate_command(str(ocloc), views=3, **given)
+    else:
+        estimate_viewpoints(str(ocloc), given=3, new=new, **given)
+    written, model = json.loads(out.read_text()), load_run(ocloc)
+    dataset, scenes, generator = SceneDataset(store.split("test1")), list(range(7)), keyed_generator(0, 0, 0)
+    answer, chosen = model.infer(dataset.batch(scenes, FirstViews(3)), generator, 2, search), FirstViews(3)
+    if new is not None:
+        answer, chosen = answer.new_views(dataset.batch(scenes, LastViews(new)), generator), LastViews(new)
+    expected = score_scenes(answer.decomposition(), dataset.truth(scenes, chosen))
+    assert written["repeats"] == [{"paper": expected.paper(), "pooled": expected.pooled(), "extras": {}}]
+    assert written["search"] == (search and asdict(search))
+    assert (written["method"], written["trained_slots"]) == ("ocloc", 2)
+
+
+def test_the_per_view_baseline_has_nothing_to_search(store: Store, tmp_path: Path) -> None:
+    presets = pytest.importorskip("viewslots.methods.ocloc.presets")
+    from viewslots.methods.registry import method_class
+
+    method_class("per-view")(presets.TINY).save_pretrained(tmp_path / "baseline")
+    given: dict[str, Any] = {"data": store.path, "out": tmp_path / "x.json", "device": "cpu", "repeats": 1}
+    with pytest.raises(UserError):
+        evaluate_command(str(tmp_path / "baseline"), refine=3, **given)
+    evaluate_command(str(tmp_path / "baseline"), **given)
+    extras = json.loads((tmp_path / "x.json").read_text())["extras"]
+    assert extras["psnr"] is not None
+    assert extras["novel_view_psnr"] is extras["camera_linear_position"] is None

@@ -138,6 +138,16 @@ def _problems(value: Mapping[str, Any]) -> Iterator[str]:
     for name, expected in (optional | {"search": dict, "care": dict, "missing": dict}).items():
         if not isinstance(value.get(name), expected | None):
             yield f"{name} is {shown(value.get(name))}"
+    training = value.get("training") or {}
+    for name in ("steps", "scored_step", "preset_steps"):
+        if not isinstance(training.get(name), int | None):
+            yield f"{name} of training is {shown(training.get(name))}"
+    for name in ("search", "care"):
+        if not all(type(count) is int for count in (value.get(name) or {}).values()):
+            yield f"{name} is {shown(value[name])}"
+    for scores in (value.get("missing") or {}).values():
+        if not isinstance(scores, list):
+            yield f"missing is {shown(value['missing'])}"
     for name in ("preset", "source", "name"):
         if not isinstance(value["data"].get(name), str | None):
             yield f"{name} of data is {shown(value['data'].get(name))}"
