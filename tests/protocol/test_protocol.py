@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from disc_world import COUNTS, VIEWS, disc_store
+from disc_world import COUNTS, SIZE, VIEWS, disc_store
 
 from viewslots.cli import main
 from viewslots.commands.evaluation import estimate_viewpoints, scored_step
 from viewslots.commands.evaluation import evaluate as evaluate_command
 from viewslots.data.dataset import SceneDataset, SceneTruth
 from viewslots.data.disk import sha256
-from viewslots.data.store import Store
+from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
 from viewslots.methods.contract import Search
@@ -24,7 +25,7 @@ from viewslots.methods.kmeans.model import KMeansMethod
 from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol import evaluate as protocol
-from viewslots.protocol.evaluate import BATCH, Plan, evaluate, keyed_generator
+from viewslots.protocol.evaluate import BATCH, Plan, Seen, evaluate, fewest_views, keyed_generator
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
 from viewslots.runs import load_run
@@ -128,7 +129,7 @@ class Guessing(torch.nn.Module):
     needs_camera: ClassVar[bool] = False
     has_viewpoints: ClassVar[bool] = True
     default_search: ClassVar[Search | None] = None
-    slots = 2
+    slots, image_size = 2, (SIZE, SIZE)
 
     def __init__(self) -> None:
         super().__init__()
@@ -294,6 +295,68 @@ def test_without_cameras_or_shadows(store: Store, monkeypatch: pytest.MonkeyPatc
     assert set(evaluate(KMeansMethod(), store, PLAN).missing) == {"shadows"}
 
 
+class Changed(Store):
+    """A store whose arrays are changed on the way."""
+
+    def __init__(self, store: Store, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        super().__init__(store.path, store.meta)
+        self.change = change
+
+    def split(self, name: str) -> SplitArrays:
+        arrays = super().split(name)
+        return replace(arrays, arrays=self.change(dict(arrays.arrays)))
+
+
+def test_poses_tell_where_cameras_stand(store: Store) -> None:
+    """The same positions, in the last column of a matrix; without either there are no camera scores."""
+
+    def posed(arrays: dict[str, Any]) -> dict[str, Any]:
+        position = arrays.pop("camera")
+        pose = np.zeros((*position.shape[:2], 4, 4), np.float32)
+        pose[..., :3, 3] = position
+        return arrays | {"pose": pose}
+
+    def blind(arrays: dict[str, Any]) -> dict[str, Any]:
+        return {name: values for name, values in arrays.items() if name != "camera"}
+
+    whole, found, none = (
+        evaluate(Guessing(), one, PLAN) for one in (store, Changed(store, posed), Changed(store, blind))
+    )
+    assert found.one(1) == whole.one(1)
+    assert found.missing == {}
+    assert none.missing == {"camera": list(CAMERA_SCORES)}
+    assert all(none.one(0)["extras"][name] is None for name in CAMERA_SCORES)
+
+
+def test_scenes_with_fewer_views_decide_how_many_can_be_asked_for(store: Store, tmp_path: Path) -> None:
+    """First and last views of a scene must not be the same ones."""
+
+    def ragged(arrays: dict[str, Any]) -> dict[str, Any]:
+        counts = np.full(len(arrays["image"]), VIEWS, np.uint8)
+        counts[1] = 3
+        return arrays | {"num_views": counts}
+
+    few = Changed(store, ragged)
+    assert fewest_views(few.split("test1")) == 3
+    assert fewest_views(store.split("test1")) == VIEWS
+    with pytest.raises(UserError, match="4 views asked for, but scenes have 3"):
+        evaluate(Guessing(), few, replace(PLAN, views=4))
+    with pytest.raises(UserError, match="2 views and 2 new ones asked for, but scenes have 3"):
+        evaluate(Guessing(), few, replace(PLAN, views=2, new_views=2))
+    assert Seen.of(SceneDataset(few.split("test1")), [0, 2], PLAN).new.image.shape[1] == 1
+
+
+def test_pictures_come_in_the_size_that_a_method_takes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Small(Guessing):
+        image_size = (16, 16)
+
+    asked = []
+    monkeypatch.setattr(protocol, "SceneDataset", lambda split, **options: asked.append(options))
+    for method in (Small(), Guessing(), KMeansMethod()):
+        protocol.shown_to(method, store, "test1", "cpu")
+    assert asked == [{"device": "cpu", "size": (16, 16)}, {"device": "cpu"}, {"device": "cpu"}]
+
+
 def test_cameras_are_shown_to_methods_that_need_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     class Needing(Guessing):
         needs_camera = True
@@ -443,6 +506,7 @@ def test_evaluate_command(store: Store, saved: Path, model: Guessing, tmp_path: 
     expected = evaluate(model, store, Plan("test1", views=3, slots=2, repeats=2, seed=3, batch=BATCH))
     assert written["repeats"] == [expected.one(0), expected.one(1)]
     assert (written["slots"], written["trained_slots"], written["parameters"]) == (2, 2, 7)
+    assert written["image_size"] == written["data"]["image_size"] == [SIZE, SIZE]
     assert (written["method"], written["run"], written["device"]) == ("guessing", "model", "cpu")
     assert written["provenance"]["torch"] == torch.__version__
     assert written["search"] is None

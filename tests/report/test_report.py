@@ -305,6 +305,14 @@ def test_the_scored_step_is_told_where_it_is_not_the_last(tmp_path: Path) -> Non
         assert "model that is scored" not in text
 
 
+def test_resized_pictures_are_told(tmp_path: Path) -> None:
+    data = made()["data"] | {"image_size": [128, 128]}
+    text, _ = written(tmp_path, made(data=data, image_size=[64, 64]))
+    assert "pictures and truth of 128 x 128 pixels were resized to the 64 x 64 that the model takes" in text
+    text, _ = written(tmp_path, made(data=data, image_size=[128, 128]))
+    assert "resized" not in text
+
+
 def test_missing_truth_is_told(tmp_path: Path) -> None:
     scores = dict.fromkeys(("IoU", "F1", "OOA", "ARI-O", "AMI-O"))
     bare = made(missing={"shapes": ["IoU", "F1"]}, scores=scores, by_occlusion={}, by_objects={})
@@ -480,6 +488,8 @@ def test_bad_sources_are_refused(tmp_path: Path) -> None:
         ({"training": "long"}, "training is 'long'"),
         ({"training": {"steps": 10, "scored_step": "9"}}, "scored_step of training is '9'"),
         ({"search": 4}, "search is 4"),
+        ({"image_size": [64]}, "image_size is [64]"),
+        ({"data": made()["data"] | {"image_size": "64"}}, "image_size is '64'"),
         ({"search": {"starts": "4"}}, "search is {'starts': '4'}"),
         ({"care": [4]}, "care is [4]"),
         ({"missing": ["shapes"]}, "missing is ['shapes']"),

@@ -137,19 +137,19 @@ def _evaluated(
 ) -> None:
     from viewslots.data.disk import plain_errors, write_json
     from viewslots.data.store import Store
-    from viewslots.protocol.evaluate import Plan
+    from viewslots.protocol.evaluate import Plan, fewest_views
     from viewslots.protocol.evaluate import evaluate as evaluated
     from viewslots.protocol.results import require_file, result
     from viewslots.provenance import provenance
 
     require_file(out)
     store = Store.open(data)
-    size = store.split(asked["split"]).size
+    stored = fewest_views(store.split(asked["split"]))
     where = pick_device(device)
     if where == "cpu":
         _keep_memory()
     method, about = _method(run, which, where)
-    views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, size.views)
+    views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
     slots = asked["slots"] if asked["slots"] is not None else _default_slots(about, store.meta.plan.preset, asked)
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})
     with Progress("scenes") as progress:
@@ -212,6 +212,7 @@ def _method(run: str, which: Which, device: str) -> "tuple[Method, dict[str, Any
         "preset": config.get("preset"),
         "parameters": sum(part.numel() for part in model.parameters()),
         "trained_slots": model.slots,
+        "image_size": list(model.image_size),
         "training": _training(config, step),
     }
 

@@ -9,7 +9,7 @@ why the batch size is part of the protocol and is written into the results.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset, SceneTruth
-from viewslots.data.store import Store
+from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
 from viewslots.methods.contract import Method, Search, ViewpointAnswer
@@ -81,7 +81,7 @@ def evaluate(
 ) -> Repeats:
     """All repeats of all scenes of a split, scored."""
     dataset = shown_to(method, store, plan.split, device)
-    plan.require(dataset.split.size.views)
+    plan.require(fewest_views(dataset.split))
     if plan.new_views is not None and not method.has_viewpoints:
         raise UserError("this method does not tell viewpoints from objects, so there are no viewpoints to estimate")
     scored: list[list[Scored]] = [[] for _ in range(plan.repeats)]
@@ -93,6 +93,8 @@ def evaluate(
             parts.append(answered(method, seen, plan, repeat))
             progress(scenes[0] * plan.repeats + (repeat + 1) * len(scenes), len(dataset) * plan.repeats)
     facts = Facts.concatenate(truths)
+    if "pose" in dataset.split:
+        facts = replace(facts, unknown=facts.unknown - {"camera"})
     extras = [SceneRatios.concatenate([part.extras for part in parts]) for parts in scored]
     if plan.extras and plan.new_views is None:
         cameras = camera_scores(method, store, dataset, plan, scored, facts)
@@ -107,9 +109,26 @@ def evaluate(
 
 
 def shown_to(method: Method, store: Store, split: str, device: str) -> SceneDataset:
-    """The scenes of a split as the method is shown them: with their cameras, if it asks for those."""
-    options: dict[str, Any] = {"camera": True} if method.needs_camera else {}
-    return SceneDataset(store.split(split), device=device, **options)
+    """The scenes of a split as the method is shown them: in the size it takes, with their cameras if it asks for those.
+
+    A method without `image_size` takes pictures as they are.
+    """
+    arrays, options = store.split(split), dict[str, Any]()
+    if method.needs_camera:
+        options["camera"] = True
+    size = getattr(method, "image_size", None)
+    if size not in (None, (arrays.size.height, arrays.size.width)):
+        options["size"] = size
+    return SceneDataset(arrays, device=device, **options)
+
+
+def fewest_views(arrays: SplitArrays) -> int:
+    """Of any scene: so many first and last views can be asked for without any being both."""
+    return int(arrays["num_views"].min()) if "num_views" in arrays else arrays.size.views
+
+
+def knows_cameras(arrays: SplitArrays) -> bool:
+    return "camera" in arrays or "pose" in arrays
 
 
 def keyed_generator(*words: object) -> torch.Generator:
@@ -133,7 +152,7 @@ class Seen:
 
     @classmethod
     def of(cls, dataset: SceneDataset, scenes: list[int], plan: Plan) -> "Seen":
-        given, left = FirstViews(plan.views), dataset.split.size.views - plan.views
+        given, left = FirstViews(plan.views), fewest_views(dataset.split) - plan.views
         count = plan.new_views or (min(HELD_OUT_VIEWS, left) if plan.extras else 0)
         new = dataset.batch(scenes, LastViews(count)) if count else None
         scored = given if plan.new_views is None else LastViews(count)
@@ -236,7 +255,7 @@ def camera_scores(
         return nothing
     fit = shown_to(method, store, FIT_SPLIT, str(dataset.device))
     count = min(len(fit), FIT_SCENES)
-    if count < 2 or "camera" not in fit.split:
+    if count < 2 or fewest_views(fit.split) < plan.views or not knows_cameras(fit.split):
         return nothing
     probes = CameraProbes(fitted_codes(method, fit, plan, count), cameras(fit, plan)[:count])
     true = cameras(dataset, plan)
@@ -258,5 +277,7 @@ def repeat_codes(parts: Sequence[Scored]) -> Float[np.ndarray, "S M D"]:
 
 
 def cameras(dataset: SceneDataset, plan: Plan) -> Float[np.ndarray, "S M 3"]:
-    """True positions behind the pictures that are shown."""
-    return np.asarray(dataset.split["camera"])[:, : plan.views]
+    """True positions behind the pictures that are shown; the last column of a pose is one."""
+    if "camera" in dataset.split:
+        return np.asarray(dataset.split["camera"])[:, : plan.views]
+    return np.asarray(dataset.split["pose"])[:, : plan.views, :3, 3]

@@ -56,6 +56,7 @@ def summary(repeats: Repeats, seed: int) -> dict[str, Any]:
 
 def result(repeats: Repeats, store: Store, plan: Plan, about: Mapping[str, Any]) -> dict[str, Any]:
     """The whole content of results.json. `about` tells of the method and the machine."""
+    size = store.split(plan.split).size
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -72,7 +73,7 @@ def result(repeats: Repeats, store: Store, plan: Plan, about: Mapping[str, Any])
         "missing": {name: list(scores) for name, scores in repeats.missing.items()},
         "std": "population standard deviation over repeats",
         "interval": "95 % bootstrap over scenes",
-        "data": data_facts(store),
+        "data": data_facts(store) | {"image_size": [size.height, size.width]},
         **summary(repeats, plan.seed),
     }
 
@@ -148,6 +149,9 @@ def _problems(value: Mapping[str, Any]) -> Iterator[str]:
     for scores in (value.get("missing") or {}).values():
         if not isinstance(scores, list):
             yield f"missing is {shown(value['missing'])}"
+    for size in (value.get("image_size"), value["data"].get("image_size")):
+        if size is not None and not (isinstance(size, list) and len(size) == 2 and all(map(_is_number, size))):
+            yield f"image_size is {shown(size)}"
     for name in ("preset", "source", "name"):
         if not isinstance(value["data"].get(name), str | None):
             yield f"{name} of data is {shown(value['data'].get(name))}"

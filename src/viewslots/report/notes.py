@@ -46,7 +46,7 @@ def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def result_notes(result: Result, paper: PaperTable | None) -> tuple[str, ...]:
-    parts = (_pictures, _size, _missing, _training, _network, _slots, _made)
+    parts = (_pictures, _resized, _size, _missing, _training, _network, _slots, _made)
     return tuple(note for part in parts for note in part(result, paper))
 
 
@@ -60,6 +60,13 @@ def _pictures(result: Result, paper: PaperTable | None) -> Iterator[str]:
         yield f"Pictures: our ray tracer, not Blender; scenes of the same rules, not the paper's (data set {checksum})."
     else:
         yield f"Pictures: drawn by our own code; scenes of the same rules, not the paper's (data set {checksum})."
+
+
+def _resized(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    stored, taken = result["data"].get("image_size"), result.get("image_size")
+    if stored and taken and stored != taken:
+        old, new = (" x ".join(map(str, size)) for size in (stored, taken))
+        yield f"{title(result)}: pictures and truth of {old} pixels were resized to the {new} that the model takes."
 
 
 def _size(result: Result, paper: PaperTable | None) -> Iterator[str]:
