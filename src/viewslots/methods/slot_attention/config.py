@@ -1,0 +1,56 @@
+"""Sizes of Slot Attention as one frozen value, and its JSON. The defaults are the networks for 128x128 pictures."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from viewslots.errors import UserError
+from viewslots.methods.ocloc.config import Stage, check_fields, check_kernel, from_values
+
+
+@dataclass(frozen=True)
+class SlotAttentionConfig:
+    """Everything that fixes the networks."""
+
+    image_size: int = 128
+    slots: int = 7
+    """K, the objects of a scene. The method has K + 1 slots: any of them may take the background."""
+    encoder_channels: int = 64
+    encoder_layers: int = 4
+    encoder_kernel: int = 5
+    encoder_stride: int = 1
+    """Stride of the first convolution; the paper keeps full resolution."""
+    slot_dim: int = 64
+    """D: of slots, queries, keys and values."""
+    iterations: int = 3
+    """T."""
+    mlp_hidden: int = 128
+    """Width of the residual perceptron that follows the GRU."""
+    decoder_grid: int = 8
+    """Side of the map on which every slot is broadcast."""
+    decoder_stages: tuple[Stage, ...] = (*[(2, 5, 64)] * 4, (1, 5, 64))
+    """(stride, kernel, channels) of the transposed convolutions before the last, 3x3 one."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_kernel(self.encoder_kernel)
+        if self.decoded_size != self.image_size:
+            raise UserError(f"the decoder makes pictures of side {self.decoded_size}, not {self.image_size}")
+        for stride, kernel, _ in self.decoder_stages:
+            if kernel < stride:
+                raise UserError(f"a kernel of {kernel} with stride {stride} leaves pixels that nothing reaches")
+            if stride == 1:
+                check_kernel(kernel)
+
+    @property
+    def decoded_size(self) -> int:
+        size = self.decoder_grid
+        for stride, _, _ in self.decoder_stages:
+            size *= stride
+        return size
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "SlotAttentionConfig":
+        return from_values(cls, values)
