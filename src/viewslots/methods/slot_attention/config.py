@@ -38,8 +38,6 @@ class SlotAttentionConfig:
         for stride, kernel, _ in self.decoder_stages:
             if kernel < stride:
                 raise UserError(f"a kernel of {kernel} with stride {stride} leaves pixels that nothing reaches")
-            if stride == 1:
-                check_kernel(kernel)
 
     @property
     def decoded_size(self) -> int:

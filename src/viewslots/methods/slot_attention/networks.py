@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewslots.methods.distributions import full_precision, reparameterised_normal, widen
+from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.ocloc.config import Stage
 
 ATTENTION_EPSILON = 1e-8
@@ -88,7 +88,7 @@ class SlotAttentionModule(nn.Module):
     def forward(self, features: Float[Tensor, "N P C"], noise: Float[Tensor, "N L D"]) -> Float[Tensor, "N L D"]:
         inputs = self.norm_inputs(features)
         keys, values = self.key(inputs), self.value(inputs)
-        slots = reparameterised_normal(self.mu, self.log_sigma, noise)
+        slots = self.mu + self.log_sigma.exp() * noise
         for _ in range(self.iterations):
             slots = self.refine(keys, values, slots)
         return slots

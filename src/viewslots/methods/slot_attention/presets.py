@@ -43,7 +43,7 @@ TINY = SlotAttentionConfig(
     slot_dim=32,
     mlp_hidden=64,
     decoder_grid=8,
-    decoder_stages=((2, 3, 24), (2, 3, 16)),
+    decoder_stages=((2, 4, 16), (2, 4, 8)),
 )
 """For tests: learns two shapes on 32x32 pixels in seconds on a CPU."""
 
