@@ -17,7 +17,6 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn import functional as F
 
 from viewslots.errors import UserError
 from viewslots.methods.contract import Search
@@ -31,6 +30,7 @@ from viewslots.methods.slot_attention.networks import (
     TransposedConvolution,
     attention_weights,
     blended,
+    enlarging,
 )
 from viewslots.methods.slot_attention.presets import (
     ABSTRACT,
@@ -234,17 +234,26 @@ def test_transposed_convolutions_multiply_sizes(kernel: int, stride: int) -> Non
     assert TransposedConvolution(2, 3, kernel, stride)(torch.zeros(1, 2, 5, 4)).shape == (1, 3, 5 * stride, 4 * stride)
 
 
-def test_without_strides_the_decoder_is_plain_convolutions() -> None:
-    decoder = shaken(BroadcastDecoder(slot_dim=6, grid=9, stages=((1, 5, 4),)))
+def test_without_stride_a_transposed_convolution_is_a_plain_one() -> None:
+    """With its kernel turned around: so the decoder may have plain ones there."""
+    plain = shaken(enlarging(4, 3, 5, 1))
+    assert isinstance(plain, nn.Conv2d)
+    transposed = TransposedConvolution(4, 3, 5, 1).double()
+    transposed.load_state_dict({"weight": plain.weight.transpose(0, 1).flip(2, 3), "bias": plain.bias})
+    maps = torch.randn(2, 4, 7, 6, generator=draws(), dtype=torch.float64)
+    torch.testing.assert_close(plain(maps), transposed(maps))
+
+
+def test_every_slot_is_decoded_alone_from_all_places() -> None:
+    decoder = shaken(BroadcastDecoder(slot_dim=6, grid=3, stages=((2, 5, 4), (1, 3, 4))))
     assert isinstance(decoder, BroadcastDecoder)
     slots = torch.randn(3, 6, generator=draws(), dtype=torch.float64)
-    maps = decoder.position(slots[:, :, None, None].expand(-1, -1, 9, 9))
-    first, last = decoder.convolutions[0], decoder.convolutions[2]
-    for layer in (first, last):
-        assert isinstance(layer, TransposedConvolution)
-    maps = F.conv2d(maps, first.weight.transpose(0, 1).flip(2, 3), first.bias, padding=2).relu()
-    expected = F.conv2d(maps, last.weight.transpose(0, 1).flip(2, 3), last.bias, padding=1)
-    torch.testing.assert_close(decoder(slots), expected)
+    first, _, second, _, last = decoder.convolutions
+    for n, slot in enumerate(slots):
+        maps = decoder.position(slot[None, :, None, None].repeat(1, 1, 3, 3))
+        expected = last(second(first(maps).relu()).relu())
+        assert expected.shape == (1, 4, 6, 6)
+        torch.testing.assert_close(decoder(slots)[n], expected[0])
 
 
 def convolution(inputs: int, outputs: int, kernel: int) -> int:
@@ -469,7 +478,8 @@ def test_clear_errors() -> None:
     [
         ({"image_size": 64}, "makes pictures of side 32, not 64"),
         ({"slots": 0}, "slots cannot be 0"),
-        ({"encoder_kernel": 4}, "odd size, not 4"),
+        ({"encoder_kernel": 4}, "must be odd"),
+        ({"decoder_stages": ((2, 4, 8), (2, 4, 8), (1, 4, 8))}, "must be odd"),
         ({"decoder_stages": ((4, 3, 8),)}, "nothing reaches"),
         ({"iterations": 2.5}, "iterations cannot be 2.5"),
     ],

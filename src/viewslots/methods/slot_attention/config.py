@@ -4,7 +4,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viewslots.errors import UserError
-from viewslots.methods.ocloc.config import Stage, check_fields, check_kernel, from_values
+from viewslots.methods.ocloc.config import check_fields, from_values
+
+Stage = tuple[int, int, int]
+"""One transposed convolution of the decoder: (stride, kernel size, channels)."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,15 @@ class SlotAttentionConfig:
     decoder_grid: int = 8
     """Side of the map on which every slot is broadcast."""
     decoder_stages: tuple[Stage, ...] = (*[(2, 5, 64)] * 4, (1, 5, 64))
-    """(stride, kernel, channels) of the transposed convolutions before the last, 3x3 one."""
+    """Before the last transposed convolution, a 3x3 one to colours and mask."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_kernel(self.encoder_kernel)
         if self.decoded_size != self.image_size:
             raise UserError(f"the decoder makes pictures of side {self.decoded_size}, not {self.image_size}")
-        for stride, kernel, _ in self.decoder_stages:
+        for stride, kernel, _ in ((1, self.encoder_kernel, 0), *self.decoder_stages):
+            if stride == 1 and kernel % 2 == 0:
+                raise UserError(f"a kernel of {kernel} cannot keep the size of a map: without stride it must be odd")
             if kernel < stride:
                 raise UserError(f"a kernel of {kernel} with stride {stride} leaves pixels that nothing reaches")
 

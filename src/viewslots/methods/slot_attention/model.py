@@ -10,7 +10,6 @@ from viewslots.errors import UserError
 from viewslots.methods.contract import Losses, Search, TrainableMethod
 from viewslots.methods.distributions import full_precision
 from viewslots.methods.inputs import check_slots
-from viewslots.methods.ocloc.noise import Source
 from viewslots.methods.schedules import Scheduled
 from viewslots.methods.slot_attention.config import SlotAttentionConfig
 from viewslots.methods.slot_attention.networks import (
@@ -81,7 +80,9 @@ class SlotAttention(
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> SlotNoise:
         """For K = `slots` objects, hence K + 1 slots."""
         (B, M), K = batch.image.shape[:2], check_slots(self.slots if slots is None else slots)
-        return SlotNoise(Source(generator, self.device).normal(B, M, K + 1, self.config.slot_dim))
+        size = (B, M, K + 1, self.config.slot_dim)
+        # Drawn where the generator is: a CPU generator gives the same numbers for a model on any device.
+        return SlotNoise(torch.randn(size, generator=generator, device=generator.device).to(self.device))
 
     def annealed(self) -> Scheduled:
         """Nothing is annealed."""

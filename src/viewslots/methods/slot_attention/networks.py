@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision, widen
-from viewslots.methods.ocloc.config import Stage
+from viewslots.methods.slot_attention.config import Stage
 
 ATTENTION_EPSILON = 1e-8
 """Added to every attention weight, so that a slot that wins nothing still has a mean to take."""
@@ -117,11 +117,17 @@ class TransposedConvolution(nn.ConvTranspose2d):
         return super().forward(maps, output_size)[..., :height, :width]
 
 
+def enlarging(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Module:
+    """A transposed convolution; without stride a plain one, which is the same with its kernel turned around."""
+    if stride == 1:
+        return nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+    return TransposedConvolution(inputs, outputs, kernel, stride)
+
+
 class BroadcastDecoder(nn.Module):
     """Every slot alone: broadcast over a map, with positions, and enlarged to colours and a mask's logit.
 
-    With a grid as large as the picture and strides of 1 this is the decoder for 64x64 pictures, which the paper writes
-    with plain convolutions: transposed ones of stride 1 are the same with their kernels turned around.
+    The decoder for 128x128 pictures starts from 8x8, the one for 64x64 from all pixels, with strides of 1.
     """
 
     def __init__(self, slot_dim: int, grid: int, stages: Sequence[Stage]) -> None:
@@ -130,9 +136,9 @@ class BroadcastDecoder(nn.Module):
         layers: list[nn.Module] = []
         before = slot_dim
         for stride, kernel, channels in stages:
-            layers += [TransposedConvolution(before, channels, kernel, stride), nn.ReLU()]
+            layers += [enlarging(before, channels, kernel, stride), nn.ReLU()]
             before = channels
-        self.convolutions = nn.Sequential(*layers, TransposedConvolution(before, 4, 3, 1))
+        self.convolutions = nn.Sequential(*layers, enlarging(before, 4, 3, 1))
 
     def forward(self, slots: Float[Tensor, "I D"]) -> Float[Tensor, "I 4 H W"]:
         return self.convolutions(self.position(slots[:, :, None, None]))
