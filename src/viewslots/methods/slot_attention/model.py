@@ -99,8 +99,8 @@ class SlotAttention(
         picture, masks = blended(self.decoder(slots.flatten(0, 1)).unflatten(0, (B * M, L)))
         return SlotAnswer(
             slots=slots.view_as(noise.slots),
-            masks=masks.view(B, M, *masks.shape[1:]),
-            reconstruction=(picture.view_as(batch.image) + 1) / 2,
+            masks=masks.reshape(B, M, *masks.shape[1:]),
+            reconstruction=(picture.reshape(batch.image.shape) + 1) / 2,
         )
 
     @torch.no_grad()
