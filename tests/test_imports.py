@@ -19,8 +19,8 @@ MAY_IMPORT = {
     "figures": {"figures", "viewpoints"},
     "experiments": {"methods"},
     "metrics": {"data", "metrics"},
-    "protocol": {"data", "metrics", "protocol"},
-    "report": {"data", "metrics", "protocol", "report"},
+    "protocol": {"data", "methods", "metrics", "protocol"},
+    "report": {"metrics", "protocol", "report"},
     "training": {
         "data",
         "metrics",

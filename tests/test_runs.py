@@ -15,7 +15,7 @@ from viewslots import runs
 from viewslots.errors import UserError
 from viewslots.experiments import TINY
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.per_view.model import PerView
 from viewslots.runs import load_run, run_preset, shipped_models
 from viewslots.training.run import RunFolder
 
@@ -72,8 +72,8 @@ def test_a_run_folder(run: RunFolder) -> None:
 
 
 def test_every_method(run: RunFolder) -> None:
-    run.keep_best(tiny(1, PerViewOcloc), 100, {})
-    assert type(load_run(run.path)) is PerViewOcloc
+    run.keep_best(tiny(1, PerView), 100, {})
+    assert type(load_run(run.path)) is PerView
 
 
 def test_a_saved_model(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from viewslots.data.disk import read_json, shown
 from viewslots.errors import UserError
-from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.contract import TrainableMethod
 from viewslots.methods.pretrained import WEIGHTS_FILE
 from viewslots.methods.registry import load_model
 
+Model = TrainableMethod[Any]
 Which = Literal["best", "last"]
 HUB = "hf:"
 """Before OWNER/NAME of the Hugging Face Hub; nothing else goes to the network."""
@@ -18,7 +19,7 @@ CONFIG, RUN_KIND, ORIGIN = "config.json", "viewslots run", "run.json"
 """As training/run.py writes them."""
 
 
-def load_run(source: str | Path, *, which: Which = "best") -> Ocloc:
+def load_run(source: str | Path, *, which: Which = "best") -> Model:
     """The model, on the CPU, in evaluation mode. `which` chooses between the models of a run folder."""
     if isinstance(source, str) and source.startswith(HUB):
         return _from_hub(source)
@@ -68,7 +69,7 @@ def _shipped_folder() -> Path:
     return Path(str(files("viewslots"))) / "shipped"
 
 
-def _from_hub(source: str) -> Ocloc:
+def _from_hub(source: str) -> Model:
     name = source.removeprefix(HUB)
     if Path(name).is_dir():
         raise UserError(f"{source}: {name} is a folder here as well; give ./{name} for that, or go to another folder")
@@ -79,7 +80,7 @@ def _is_run(folder: Path) -> bool:
     return bool(read_json(folder / CONFIG).get("kind") == RUN_KIND)
 
 
-def _kept_model(run: Path, which: Which) -> Ocloc:
+def _kept_model(run: Path, which: Which) -> Model:
     """Training may replace the model while we read: then the pointer has moved, and we follow it."""
     name = _pointed(run, which)
     while True:

@@ -33,13 +33,13 @@ from viewslots.demo.story import ModelFacts, Story, model_facts, number_of
 from viewslots.errors import UserError
 from viewslots.figures.sheets import contact_sheet
 from viewslots.methods.kmeans.model import KMeansMethod
-from viewslots.methods.ocloc.search import Care
+from viewslots.methods.ocloc.search import Search
 from viewslots.methods.umbra.model import Umbra
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.evaluate import Plan, evaluate
 
 SCENES, FRAMES, REPEATS, SEED = 2, 6, 2, 5
-CARE = Care(2, 1, 3)
+CARE = Search(2, 1, 3)
 """Less than the model takes, to save time."""
 VOID = {"meta", "img", "br", "link", "input", "source", "hr"}
 

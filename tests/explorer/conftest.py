@@ -7,7 +7,7 @@ import pytest
 import torch
 from noise_scenes import opened_by
 
-from viewslots.experiments import model_preset
+from viewslots.experiments import experiment
 from viewslots.explorer.opened import Opened
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.viewpoints.scene import Reader
@@ -24,7 +24,7 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def reader() -> Reader:
     """Four slots, so that some can be empty, and three directions, one more than the pad has."""
-    config = replace(model_preset("tiny").model, slots=4, view_dim=3)
+    config = replace(experiment("tiny").model, slots=4, view_dim=3)
     return Reader(Ocloc(config, torch.Generator().manual_seed(3)), "tiny")
 
 

@@ -13,7 +13,7 @@ from viewslots.explorer.facts import Facts, facts_of
 from viewslots.explorer.fresh import MOST_NUMBER, distinct, fresh_scene, world_for
 from viewslots.explorer.opened import Opened, open_numbered
 from viewslots.explorer.panels import facts_panel
-from viewslots.methods.ocloc.search import Care
+from viewslots.methods.ocloc.search import Search
 from viewslots.methods.umbra.model import Umbra
 from viewslots.metrics.score import METRICS
 from viewslots.viewpoints.scene import InferredScene, Reader, View, load
@@ -160,7 +160,7 @@ def test_the_shipped_model_understands_its_first_scene(monkeypatch: pytest.Monke
 
     With less care than the model takes, to save time.
     """
-    monkeypatch.setattr(Umbra, "care", Care(2, 1, 3))
+    monkeypatch.setattr(Umbra, "care", Search(2, 1, 3))
     umbra = load("umbra")
     facts = facts_of(open_numbered(umbra, world_for("umbra", umbra.size), FIRST_SCENE, PICTURES), 0)
     assert facts.scores is not None

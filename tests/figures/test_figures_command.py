@@ -23,7 +23,7 @@ from viewslots.experiments import TINY
 from viewslots.figures.decompositions import decomposition_figure
 from viewslots.methods.kmeans.model import KMeansMethod
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.per_view.model import PerView
 from viewslots.protocol.evaluate import Plan, evaluate
 from viewslots.protocol.results import result
 from viewslots.training.run import RunFolder
@@ -144,7 +144,7 @@ def test_without_ffmpeg_all_but_the_mp4_is_written(
 def test_the_baseline_can_be_compared_with_but_not_turned(
     saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    PerViewOcloc(TINY).save_pretrained(tmp_path / "baseline")
+    PerView(TINY).save_pretrained(tmp_path / "baseline")
     found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=1, compare=(str(tmp_path / "baseline"),))
     assert "baseline: objects" in Path(found["comparison"][1]).read_text()
     with pytest.raises(UserError, match="no camera to turn"):

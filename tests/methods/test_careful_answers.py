@@ -14,19 +14,19 @@ from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.search import (
-    LEFT_OUT,
+    PRUNED,
     Care,
-    careful,
     most_likely,
+    pruned,
     refined,
     shortest,
     taken,
     with_objects,
-    without_surplus,
-    worthwhile,
+    worth_keeping,
 )
-from viewslots.methods.per_view.model import PerViewOcloc
-from viewslots.types import Latents, Posterior, SceneBatch
+from viewslots.methods.ocloc.variables import Latents, Posterior
+from viewslots.methods.per_view.model import PerView
+from viewslots.types import SceneBatch
 
 torch.set_num_threads(1)
 
@@ -44,7 +44,7 @@ def model() -> Ocloc:
 
 
 def slowly(present: list[bool], prices: list[float], table: dict[tuple[bool, ...], float]) -> list[bool]:
-    """One scene, by the words of `worthwhile`."""
+    """One scene, by the words of `worth_keeping`."""
     while any(present):
         shorter = {}
         for slot in range(len(present)):
@@ -64,7 +64,9 @@ def test_against_a_slow_twin() -> None:
     misfits, prices = torch.rand(B, 2**K, generator=generator()), torch.rand(B, K, generator=generator(1)) * 0.3
     present = torch.rand(B, K, generator=generator(2)) < 0.8
     bits = 2 ** torch.arange(K)
-    found = worthwhile(present, prices, lambda shown: misfits.gather(1, (shown * bits).sum(1, keepdim=True)).squeeze(1))
+    found = worth_keeping(
+        present, prices, lambda shown: misfits.gather(1, (shown * bits).sum(1, keepdim=True)).squeeze(1)
+    )
     for b in range(B):
         subsets = {tuple(bool(code & 2**k) for k in range(K)): float(misfits[b, code]) for code in range(2**K)}
         assert found[b].tolist() == slowly(present[b].tolist(), prices[b].tolist(), subsets)
@@ -79,7 +81,7 @@ def test_of_two_copies_one_stays() -> None:
     def misfit(shown: Tensor) -> Tensor:
         return 100 - 50.0 * (shown[:, 0] | shown[:, 1]) - (shown * weights).sum(1)
 
-    kept = worthwhile(torch.ones(1, 4, dtype=torch.bool), torch.full((1, 4), 7.0), misfit)
+    kept = worth_keeping(torch.ones(1, 4, dtype=torch.bool), torch.full((1, 4), 7.0), misfit)
     assert kept.sum(1).tolist() == [2]
     assert kept[0, :2].sum() == 1
     assert kept[0, 2:].tolist() == [False, True]
@@ -98,8 +100,8 @@ def test_the_picture_of_an_object_needs_it_once(model: Ocloc) -> None:
         image = model.render(drawn, model.annealed()).reconstruction
     exact = replace(posterior, mu_view=drawn.z_view, mu_bck=drawn.z_bck, mu_attr=drawn.z_attr[:, [0, 0, 2]])
     exact = replace(exact, log_sigma_attr=torch.zeros_like(exact.mu_attr), logit_kappa=torch.ones(2, 3))
-    found = without_surplus(model, replace(batch, image=image), exact, model.annealed())
-    gone = found.logit_kappa == LEFT_OUT
+    found = pruned(model, replace(batch, image=image), exact, model.annealed())
+    gone = found.logit_kappa == PRUNED
     assert gone[:, :2].sum(1).tolist() == [1, 1]
     assert not gone[:, 2].any()
     assert (found.logit_kappa[~gone] == 1).all()
@@ -114,7 +116,7 @@ def test_what_is_absent_stays_so_and_is_not_asked(model: Ocloc, monkeypatch: pyt
     posterior = replace(posterior, logit_kappa=torch.tensor([[1.0, -0.5, 0.0], [-1.0, -2.0, 3.0]]))
     asked, misfit = [], model.misfit
     monkeypatch.setattr(model, "misfit", lambda *given: asked.append(given[2].logit_prs > 0) or misfit(*given))
-    found = without_surplus(model, batch, posterior, model.annealed())
+    found = pruned(model, batch, posterior, model.annealed())
     absent = posterior.logit_kappa < 0
     assert torch.equal(found.logit_kappa[absent], posterior.logit_kappa[absent])
     assert asked[0].tolist() == [[True, False, True], [False, False, True]]
@@ -131,7 +133,7 @@ def test_the_length_of_a_description_by_hand(model: Ocloc) -> None:
     posterior = model.infer(batch, noise)
     sample = model.sample(posterior, noise, annealing)
     latents = replace(sample, logit_prs=binary_logit(torch.tensor([[True, False, True], [False] * 3])))
-    found = model.fault(batch, posterior, latents, annealing)
+    found = model.description_length(batch, posterior, latents, annealing)
     rebuilt = model.render(latents, annealing).reconstruction
     for b, objects in enumerate(([0, 2], [])):
         length = ((rebuilt[b] - batch.image[b]) ** 2).sum() / (2 * SMALL_OCLOC.sigma_x**2)
@@ -166,9 +168,9 @@ def test_one_start_is_inference_without_its_surplus(model: Ocloc) -> None:
     batch, annealing, [noise] = some_batch(), model.annealed(), noises_of(model, 1, seed=6)
     expected = likeliest_background(model, batch, noise)
     assert not torch.equal(expected.background_index, model.infer(batch, noise).background_index)
-    found = careful(model, batch, [noise], annealing, Care(1, 0, 0))
-    assert_equal(arranged(found), arranged(without_surplus(model, batch, expected, annealing)))
-    assert (found.logit_kappa == LEFT_OUT).any()
+    found = searched(model, batch, [noise], annealing, Search(1, 0, 0))
+    assert_equal(arranged(found), arranged(pruned(model, batch, expected, annealing)))
+    assert (found.logit_kappa == PRUNED).any()
 
 
 @torch.no_grad()
@@ -176,11 +178,11 @@ def test_a_careful_answer_is_the_shortest_and_has_no_surplus(model: Ocloc) -> No
     """Against single careful starts from the same generator, put together here."""
     batch, annealing, found = some_batch(), model.annealed(), []
     for noise in noises_of(model, 5):
-        kept = arranged(without_surplus(model, batch, likeliest_background(model, batch, noise), annealing))
+        kept = arranged(pruned(model, batch, likeliest_background(model, batch, noise), annealing))
         present = binary_logit(kept.kappa >= 0.5)
         latents = Latents(kept.mu_view, kept.mu_bck, kept.mu_attr, present)
-        found.append((model.fault(batch, kept, latents, annealing), kept, latents))
-    model.take_care(Care(5))
+        found.append((model.description_length(batch, kept, latents, annealing), kept, latents))
+    model.take_care(Search(5))
     answer = model.decompose(batch, generator(3))
     starts = torch.stack([fault for fault, *_ in found]).argmin(0).tolist()
     assert set(starts) != {0}
@@ -218,7 +220,7 @@ def test_noise_for_every_start_and_every_look(model: Ocloc, monkeypatch: pytest.
         method = getattr(model, name)
         spy = lambda *given, method=method, noises=noises: noises.append(given[-1]) or method(*given)  # noqa: E731
         monkeypatch.setattr(model, name, spy)
-    model.take_care(Care(starts=3, looks=2, refinement=1))
+    model.take_care(Search(starts=3, looks=2, refinement=1))
     state, batch = generator(3), some_batch()
     model.decompose(batch, state)
     drawn = noises_of(model, 5)
@@ -236,7 +238,7 @@ def test_noise_for_every_start_and_every_look(model: Ocloc, monkeypatch: pytest.
 # What an answer shows.
 
 
-@pytest.mark.parametrize("care", [Care(1), Care(2, looks=1, refinement=2)])
+@pytest.mark.parametrize("care", [Search(1), Search(2, looks=1, refinement=2)])
 def test_the_most_likely_latents(model: Ocloc, care: Care, monkeypatch: pytest.MonkeyPatch) -> None:
     """Means of the posterior in which inference settles, whatever the noise of the latents is."""
     model.take_care(care)
@@ -279,20 +281,20 @@ def test_padded_views_have_no_say(model: Ocloc) -> None:
     loud = SceneBatch(torch.where(mask[:, :, None, None, None], quiet.image, 9.0), mask)
     posterior = model.infer(quiet, model.draw_noise(quiet, generator()))
     posterior = replace(posterior, logit_kappa=torch.ones(2, 3))
-    kept = [without_surplus(model, batch, posterior, annealing).logit_kappa for batch in (quiet, loud)]
+    kept = [pruned(model, batch, posterior, annealing).logit_kappa for batch in (quiet, loud)]
     assert torch.equal(*kept)
     torch.testing.assert_close(
-        *(model.fault(batch, posterior, most_likely(posterior), annealing) for batch in (quiet, loud))
+        *(model.description_length(batch, posterior, most_likely(posterior), annealing) for batch in (quiet, loud))
     )
-    care, noises = Care(2, looks=1, refinement=2), noises_of(model, 3)
-    ends = [careful(model, batch, noises, annealing, care) for batch in (quiet, loud)]
+    care, noises = Search(2, looks=1, refinement=2), noises_of(model, 3)
+    ends = [searched(model, batch, noises, annealing, care) for batch in (quiet, loud)]
     for name in ("mu_attr", "mu_bck", "logit_kappa", "y_attr"):
         torch.testing.assert_close(*(getattr(end, name) for end in ends))
     torch.testing.assert_close(*(end.mu_view[mask] for end in ends))
 
 
 def test_new_views_show_the_objects_that_stayed(model: Ocloc) -> None:
-    model.take_care(Care(2))
+    model.take_care(Search(2))
     given, new = some_batch(), some_batch()
     answer, turned = model.decompose(given, generator(3)), model.decompose_new_views(given, new, generator(3))
     assert torch.equal(answer.presence, turned.presence)  # type: ignore[arg-type]
@@ -302,14 +304,14 @@ def test_new_views_show_the_objects_that_stayed(model: Ocloc) -> None:
 @torch.no_grad()
 def test_of_new_views_only_the_viewpoints_are_refined(model: Ocloc, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the pictures of the new views; objects and background stay as the given views have them."""
-    model.take_care(Care(1, looks=1, refinement=4))
+    model.take_care(Search(1, looks=1, refinement=4))
     given, annealing = some_batch(), model.annealed()
     new = SceneBatch(torch.rand(2, 3, 3, 16, 16, generator=generator(8)), torch.ones(2, 3, dtype=torch.bool))
     state = generator(3)
     known, _ = model.settle(given, state, None, annealing)
     found = model.estimate_views(new, known, model.draw_latent_noise(new, state))
     better = refined(model, new, found, annealing, 4, codes=["mu_view"])
-    lengths = [model.fault(new, one, most_likely(one), annealing) for one in (found, better)]
+    lengths = [model.description_length(new, one, most_likely(one), annealing) for one in (found, better)]
     assert (lengths[1] < lengths[0]).all()
     shown, render = [], model.render
     monkeypatch.setattr(model, "render", lambda latents, *rest: shown.append(latents) or render(latents, *rest))
@@ -324,8 +326,8 @@ def test_of_new_views_only_the_viewpoints_are_refined(model: Ocloc, monkeypatch:
 def test_the_paper_takes_no_care(model: Ocloc) -> None:
     """One start and a sample of all latents, whatever other models have been told."""
     other = Ocloc(SMALL_OCLOC)
-    other.take_care(Care(3, 1, 4))
-    assert other.care == Care(starts=3, looks=1, refinement=4)
+    other.take_care(Search(3, 1, 4))
+    assert other.care == Search(starts=3, looks=1, refinement=4)
     assert model.care is None
     batch, [noise] = some_batch(), noises_of(model, 1)
     latents = model.sample(model.infer(batch, noise), noise, model.annealed())
@@ -340,11 +342,11 @@ def test_the_paper_takes_no_care(model: Ocloc) -> None:
 
 def test_care_that_cannot_be_taken() -> None:
     with pytest.raises(UserError, match="at least one start is needed, not 0"):
-        Care(0)
+        Search(0)
     with pytest.raises(UserError, match="looks must be 0 or more, not -1"):
-        Care(looks=-1)
+        Search(looks=-1)
     with pytest.raises(UserError, match="refinement must be 0 or more, not -3"):
-        replace(Care(2), refinement=-3)
+        replace(Search(2), refinement=-3)
     with pytest.raises(UserError, match="every view alone"):
-        PerViewOcloc(SMALL_OCLOC).take_care(Care(2))
-    assert Care() == Care(starts=1, looks=0, refinement=0)
+        PerView(SMALL_OCLOC).take_care(Search(2))
+    assert Search() == Search(starts=1, looks=0, refinement=0)

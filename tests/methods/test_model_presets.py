@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from viewslots.experiments import MODEL_PRESETS, pinned_steps
+from viewslots.experiments import EXPERIMENTS, pinned_steps
 
 DENSE_OBJECTS = {
     "kind": "dense",
@@ -99,7 +99,7 @@ TABLE: dict[str, tuple[Any, ...]] = {
 def test_hyperparameters_of_the_paper(field: str) -> None:
     for names, expected in zip(COLUMNS, TABLE[field], strict=True):
         for name in names:
-            found: Any = MODEL_PRESETS[name]
+            found: Any = EXPERIMENTS[name]
             for part in field.split("."):
                 found = getattr(found, part)
             if isinstance(expected, dict):
@@ -108,17 +108,17 @@ def test_hyperparameters_of_the_paper(field: str) -> None:
 
 
 def test_second_stage_starts_from_the_first() -> None:
-    starts = {name: preset.optimisation.pretrained_preset for name, preset in MODEL_PRESETS.items()}
+    starts = {name: preset.optimisation.pretrained_preset for name, preset in EXPERIMENTS.items()}
     second = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2", "umbra": "compact"}
     assert {name: start for name, start in starts.items() if start} == second
     assert pinned_steps("clevr-m1") == (100_000,)
     assert pinned_steps("compact") == ()  # umbra takes the best model, which every run keeps
 
 
-@pytest.mark.parametrize("name", MODEL_PRESETS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_training_ends_where_testing_begins(name: str) -> None:
     """The test-time temperature and lambda of a model are those its schedule ends with."""
-    model, schedule = MODEL_PRESETS[name].model, MODEL_PRESETS[name].schedule
+    model, schedule = EXPERIMENTS[name].model, EXPERIMENTS[name].schedule
     last = schedule.at(schedule.steps)
     assert last.temperature_prs == pytest.approx(model.temperature)
     assert last.softness == pytest.approx(model.softness)

@@ -15,8 +15,9 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import DenseDecoder, SlotUpdate, upsampling_stages
 from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.per_view.model import PerViewOcloc
-from viewslots.types import Latents, Posterior, SceneBatch
+from viewslots.methods.ocloc.variables import Latents, Posterior
+from viewslots.methods.per_view.model import PerView
+from viewslots.types import SceneBatch
 
 Array = NDArray[np.float64]
 
@@ -37,7 +38,7 @@ class Loop:
 
     def __init__(self, model: Ocloc) -> None:
         self.weights = {name: value.numpy() for name, value in model.inference.state_dict().items()}
-        self.config, self.per_view = model.config, isinstance(model, PerViewOcloc)
+        self.config, self.per_view = model.config, isinstance(model, PerView)
 
     def linear(self, name: str, value: Array) -> Array:
         return self.weights[f"{name}.weight"] @ value + self.weights.get(f"{name}.bias", 0.0)
@@ -143,7 +144,7 @@ class Loop:
         }
 
 
-@pytest.mark.parametrize("method", [Ocloc, PerViewOcloc])
+@pytest.mark.parametrize("method", [Ocloc, PerView])
 @pytest.mark.parametrize("feature_layers", [1, 2])
 def test_algorithm_1_line_by_line(method: type[Ocloc], feature_layers: int) -> None:
     """All parameters of q for every scene; the baseline sees one view a scene."""
@@ -267,7 +268,7 @@ def test_decomposition_from_its_noise() -> None:
     assert worst(answer.depth_order, order) < 1e-9
 
 
-@pytest.mark.parametrize("method", [Ocloc, PerViewOcloc])
+@pytest.mark.parametrize("method", [Ocloc, PerView])
 def test_pictures_enter_and_leave_between_minus_one_and_one(method: type[Ocloc]) -> None:
     """g_feat and b(x) see 2x - 1; decoders that say 0 paint mid-grey."""
     model, seen = method(SMALL), []
@@ -292,7 +293,7 @@ def test_pictures_enter_and_leave_between_minus_one_and_one(method: type[Ocloc])
 
 @torch.no_grad()
 def test_baseline_objects_read_the_view_code_of_their_own_slot() -> None:
-    model = shaken(PerViewOcloc(SMALL, generator(5)), 6)
+    model = shaken(PerView(SMALL, generator(5)), 6)
     batch, noise = case(model, B=1, M=1)
     latents = model.sample(model.infer(batch, noise), noise, UNEVEN)
     plain = model.generation(latents)

@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from viewslots.errors import UserError
-from viewslots.experiments import MODEL_PRESETS, TINY
+from viewslots.experiments import EXPERIMENTS, TINY
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import weighted_loss
-from viewslots.methods.ocloc.schedule import Annealing, Optimisation, Schedule
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
+from viewslots.methods.per_view.model import PerView
+from viewslots.methods.schedules import Optimisation
 from viewslots.types import SceneBatch
 
-METHODS = [Ocloc, PerViewOcloc]
+METHODS = [Ocloc, PerView]
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -101,14 +102,14 @@ def test_decomposition_is_what_the_contract_says(method: type[Ocloc]) -> None:
 
 
 def test_baseline_estimates_no_viewpoints() -> None:
-    model, batch = PerViewOcloc(TINY), scenes()
+    model, batch = PerView(TINY), scenes()
     noise = model.draw_noise(batch, generator())
     with pytest.raises(UserError, match="no viewpoints to estimate"):
         model.estimate_views(batch, model.infer(batch, noise), noise)
 
 
 def test_baseline_presence_ignores_padded_views() -> None:
-    model = PerViewOcloc(TINY, generator(4)).eval()
+    model = PerView(TINY, generator(4)).eval()
     batch = scenes(2, 3)
     masked = replace(batch, view_mask=torch.tensor([[True, False, False]] * 2))
     plain, padded = model.decompose(batch, generator()), model.decompose(masked, generator())
@@ -123,7 +124,7 @@ def test_one_graph_without_python_branches(method: type[Ocloc]) -> None:
     """torch.compile takes the whole loss of a training step, NVIL's statistics and the way back as one graph each,
     with the schedule's values as tensors, and changes nothing.
     """
-    model, batch, annealing = method(TINY), scenes(), Schedule().at(500).tensors("cpu")
+    model, batch, annealing = method(TINY), scenes(), OclocSchedule().at(500).tensors("cpu")
     noise, twin = model.draw_noise(batch, generator()), copy.deepcopy(model)
     compiled = torch.compile(twin.elbo, backend="aot_eager", fullgraph=True)
     expected = weighted_loss(model.elbo(batch, annealing, noise), annealing)
@@ -148,14 +149,14 @@ modules = ["viewslots.methods." + name for name in ("ocloc", "umbra", "distribut
 with install_import_hook(modules, "beartype.beartype"):
     import torch
     from viewslots.experiments import TINY
-    from viewslots.methods.ocloc.search import Care
+    from viewslots.methods.ocloc.search import Search
     from viewslots.methods.ocloc.model import Ocloc
-    from viewslots.methods.per_view.model import PerViewOcloc
+    from viewslots.methods.per_view.model import PerView
     from viewslots.methods.ocloc.schedule import Annealing
     from viewslots.methods.umbra.config import UmbraAnnealing, UmbraConfig
     from viewslots.methods.umbra.model import Umbra
     from viewslots.types import SceneBatch
-for method in (Ocloc, PerViewOcloc):
+for method in (Ocloc, PerView):
     model, rng = method(TINY), torch.Generator().manual_seed(0)
     batch = SceneBatch(torch.rand(2, 3, 3, 32, 32), torch.ones(2, 3, dtype=torch.bool))
     model.elbo(batch, Annealing(), model.draw_noise(batch, rng, 5))
@@ -166,7 +167,7 @@ Ocloc(TINY).estimate_views(batch, Ocloc(TINY).infer(batch, noise), noise)
 umbra = Umbra(UmbraConfig(**vars(TINY)))
 umbra.elbo(batch, UmbraAnnealing(), umbra.draw_noise(batch, rng, 5))
 for careful in (Ocloc(TINY), umbra):
-    careful.take_care(Care(2, looks=1, refinement=2))
+    careful.take_care(Search(2, looks=1, refinement=2))
     careful.decompose(batch, rng)
     careful.decompose_new_views(batch, batch, rng)
 try:
@@ -180,7 +181,7 @@ except Exception:
 
 def test_compact_is_fast_enough_for_a_page() -> None:
     """Four views in under a quarter of a second of one core: CPU time, the best of ten (the machine may be shared)."""
-    model = Ocloc(MODEL_PRESETS["compact"].model).eval()
+    model = Ocloc(EXPERIMENTS["compact"].model).eval()
     batch, times, threads = scenes(1, 4, 64), [], torch.get_num_threads()
     torch.set_num_threads(1)
     for _ in range(10):
@@ -194,7 +195,7 @@ def test_compact_is_fast_enough_for_a_page() -> None:
 @pytest.mark.parametrize("name", ["clevr-m1", "dsprites", "abstract", "clevr", "compact"])
 def test_presets_train_two_steps(name: str) -> None:
     """Every decoder, with its own optimisation settings, on one scene."""
-    preset = MODEL_PRESETS[name]
+    preset = EXPERIMENTS[name]
     model = Ocloc(preset.model)
     optimiser = torch.optim.Adam(model.parameters(), lr=preset.optimisation.learning_rate)
     batch, rng = scenes(1, 1, preset.model.image_size), generator()
@@ -209,7 +210,7 @@ def test_presets_train_two_steps(name: str) -> None:
 
 
 def test_schedules_of_the_published_runs() -> None:
-    multi, second, single = (MODEL_PRESETS[name].schedule for name in ("clevr-m1", "clevr-m3", "dsprites"))
+    multi, second, single = (EXPERIMENTS[name].schedule for name in ("clevr-m1", "clevr-m3", "dsprites"))
     assert multi.at(0).temperature_shp == 10
     assert multi.at(75_000).softness == pytest.approx((10 * 0.5) ** 0.5)
     assert multi.at(150_000).temperature_prs == pytest.approx(0.5)
@@ -227,7 +228,7 @@ def test_schedules_of_the_published_runs() -> None:
 
 
 def test_learning_rates_of_the_published_runs() -> None:
-    first, second = Optimisation(), MODEL_PRESETS["clevr-m4"].optimisation
+    first, second = Optimisation(), EXPERIMENTS["clevr-m4"].optimisation
     assert first.learning_rate_at(5_000) == pytest.approx(4e-4 * 0.5**0.1 * 0.5)
     assert first.learning_rate_at(50_000) == pytest.approx(2e-4)
     assert (first.views_at(9_999, 4), first.views_at(10_000, 4)) == (1, 4)

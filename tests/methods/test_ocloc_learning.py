@@ -22,13 +22,13 @@ from shape_scenes import BACKGROUND, SIZE, ShapeScenes, shape_scenes
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from viewslots.experiments import MODEL_PRESETS
+from viewslots.experiments import EXPERIMENTS
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.provenance import provenance
 from viewslots.types import SceneBatch
 
-PRESET = MODEL_PRESETS["tiny"]
+PRESET = EXPERIMENTS["tiny"]
 VIEWS = PRESET.views
 
 # What every seed must reach: root mean square error of the reconstruction (a constant picture has 0.20) and ARI-O.

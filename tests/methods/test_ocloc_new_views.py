@@ -8,7 +8,7 @@ from paper_cases import SMALL, K, generator, scenes
 
 from viewslots.errors import UserError
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.per_view.model import PerView
 from viewslots.types import SceneBatch
 
 SOFT = replace(Ocloc(SMALL).annealed(), temperature_prs=2.0, softness=3.0)
@@ -93,7 +93,7 @@ def test_view_codes_are_those_behind_the_answer(model: Ocloc) -> None:
     assert not codes.requires_grad
 
 
-@pytest.mark.parametrize("method", [Ocloc, PerViewOcloc])
+@pytest.mark.parametrize("method", [Ocloc, PerView])
 def test_latent_noise_is_the_beginning_of_all_noise(method: type[Ocloc]) -> None:
     """So an answer is the same with either, and nothing is drawn for pixels."""
     made, batch = method(SMALL), scenes(2, 3)
@@ -115,7 +115,7 @@ def test_bad_pictures_are_refused(model: Ocloc) -> None:
 
 
 def test_the_baseline_refuses() -> None:
-    baseline, batch = PerViewOcloc(SMALL), scenes(1, 2)
+    baseline, batch = PerView(SMALL), scenes(1, 2)
     assert Ocloc.knows_viewpoints
     assert not baseline.knows_viewpoints
     with pytest.raises(UserError, match="no viewpoints to estimate"):

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from viewslots.errors import UserError
-from viewslots.experiments import MODEL_PRESETS, TINY, model_preset
+from viewslots.experiments import EXPERIMENTS, TINY
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import load_model
 from viewslots.types import SceneBatch
 
@@ -35,7 +35,7 @@ def edit_config(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-@pytest.mark.parametrize("method", [Ocloc, PerViewOcloc])
+@pytest.mark.parametrize("method", [Ocloc, PerView])
 def test_round_trip(method: type[Ocloc], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     model = method(TINY, generator(1)).eval()
@@ -50,9 +50,9 @@ def test_round_trip(method: type[Ocloc], tmp_path: Path, monkeypatch: pytest.Mon
     assert type(load_model(tmp_path / "model")) is method
 
 
-@pytest.mark.parametrize("name", MODEL_PRESETS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_configs_survive_json(name: str) -> None:
-    config = MODEL_PRESETS[name].model
+    config = EXPERIMENTS[name].model
     assert type(config).from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
@@ -78,7 +78,7 @@ def test_impossible_formats_are_refused(folder: Path, version: object) -> None:
 
 def test_another_method_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="method 'ocloc', not 'ocloc-per-view'"):
-        PerViewOcloc.from_pretrained(folder)
+        PerView.from_pretrained(folder)
     edit_config(folder, method="magic")
     with pytest.raises(UserError, match="magic"):
         load_model(folder)
@@ -203,4 +203,4 @@ def test_impossible_configs_are_refused() -> None:
         with pytest.raises(UserError, match=f"final_scale is for compact decoders, not for {kind}"):
             DecoderConfig(kind=kind, grid=16, grid_channels=4, stages=(), final_scale=2)
     with pytest.raises(UserError, match="unknown preset 'nope'"):
-        model_preset("nope")
+        experiment("nope")

@@ -12,7 +12,7 @@ from scipy.special import digamma
 from torch import Tensor
 from torch.distributions import Bernoulli, Beta, Normal, RelaxedBernoulli, kl_divergence
 
-from viewslots.experiments import COMPACT, MODEL_PRESETS
+from viewslots.experiments import COMPACT, EXPERIMENTS
 from viewslots.methods.distributions import beta_kl, normal_kl, presence_kl, relaxed_bernoulli_logit
 from viewslots.methods.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.methods.ocloc.config import NvilConfig
@@ -21,8 +21,9 @@ from viewslots.methods.ocloc.model import Ocloc, parameter_counts
 from viewslots.methods.ocloc.noise import Noise, Source
 from viewslots.methods.ocloc.objective import negative_log_likelihood, weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.per_view.model import PerViewOcloc
-from viewslots.types import ElboTerms, Posterior, SceneBatch
+from viewslots.methods.ocloc.variables import ElboTerms, Posterior
+from viewslots.methods.per_view.model import PerView
+from viewslots.types import SceneBatch
 
 
 @pytest.fixture(scope="module")
@@ -484,7 +485,7 @@ def test_baseline_gradient_pulls_towards_the_reward(model: Ocloc) -> None:
 
 def test_baseline_shares_nothing_across_views() -> None:
     """A changed picture of view 1 changes no answer of view 0, which it does in OCLOC."""
-    for method, shares in ((PerViewOcloc, False), (Ocloc, True)):
+    for method, shares in ((PerView, False), (Ocloc, True)):
         model = method(SMALL, generator(5)).eval()
         batch = scenes(1, 2)
         changed = SceneBatch(batch.image.clone(), batch.view_mask)
@@ -495,7 +496,7 @@ def test_baseline_shares_nothing_across_views() -> None:
 
 
 def test_baseline_is_a_scene_for_every_view() -> None:
-    model = PerViewOcloc(SMALL, generator(5)).double().eval()
+    model = PerView(SMALL, generator(5)).double().eval()
     batch, noise = case(model, B=2, M=2)
     batch = replace(batch, view_mask=torch.tensor([[True, True], [True, False]]))
     terms = model.elbo(batch, WARM, noise)
@@ -510,7 +511,7 @@ def test_baseline_is_a_scene_for_every_view() -> None:
 
 
 def test_baseline_has_a_view_code_for_every_slot() -> None:
-    model = PerViewOcloc(SMALL, generator(5)).double().eval()
+    model = PerView(SMALL, generator(5)).double().eval()
     batch, noise = case(model, B=2, M=1)
     posterior = model.infer(batch, noise, torch.tensor([2, 0]))
     assert posterior.mu_view.shape == (2, 1, K + 1, SMALL.view_dim)
@@ -537,7 +538,7 @@ def test_prior_of_the_number_of_objects() -> None:
     assert set(latents.z_prs.unique().tolist()) == {0.0, 1.0}
 
 
-@pytest.mark.parametrize("method", [Ocloc, PerViewOcloc])
+@pytest.mark.parametrize("method", [Ocloc, PerView])
 def test_scenes_from_the_prior(method: type[Ocloc]) -> None:
     model = method(SMALL, generator(9))
     scene = model.sample_prior(3, 2, 5, generator(10))
@@ -555,7 +556,7 @@ def test_scenes_from_the_prior(method: type[Ocloc]) -> None:
 
 
 def test_parameter_counts_of_the_multi_view_model() -> None:
-    counts = parameter_counts(Ocloc(MODEL_PRESETS["clevr-m1"].model))
+    counts = parameter_counts(Ocloc(EXPERIMENTS["clevr-m1"].model))
     assert counts == {
         "total": 55_086_527,
         "f_shp_apc": 51_421_636,
@@ -582,7 +583,7 @@ def test_compact_is_small() -> None:
 # Precision.
 
 
-@pytest.mark.parametrize("method", [Ocloc, PerViewOcloc])
+@pytest.mark.parametrize("method", [Ocloc, PerView])
 def test_bfloat16_gives_the_same_loss(method: type[Ocloc]) -> None:
     """Likelihood within 1 %, every other term within 5 % of its size or 0.1 nat; all terms come in float32."""
     model = method(SMALL, generator(11)).eval()

@@ -20,20 +20,19 @@ from viewslots.methods.ocloc.objective import negative_log_likelihood
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.search import (
     CODES,
-    LEFT_OUT,
+    PRUNED,
     RATE,
-    Care,
-    careful,
     joined,
-    looked_again,
     most_likely,
     refined,
+    with_further_look,
     with_objects,
-    with_refined_objects,
+    with_refined_codes,
 )
+from viewslots.methods.ocloc.variables import Latents, Posterior, Rendering
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.methods.umbra.model import Umbra
-from viewslots.types import Latents, Posterior, Rendering, SceneBatch
+from viewslots.types import SceneBatch
 
 torch.set_num_threads(1)
 
@@ -133,9 +132,9 @@ class Row:
 
     def fault(self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing) -> Tensor:
         layers = self.generation(latents)
-        prices = latents.z_prs * self.prices(posterior, annealing)
+        prices = latents.z_prs * self.object_costs(posterior, annealing)
         views = posterior.mu_view.square().sum((1, 2))
-        return self.misfit(batch, layers, latents, annealing) + prices.sum(1) + views
+        return self.reconstruction_cost(batch, layers, latents, annealing) + prices.sum(1) + views
 
 
 def row_of(*scenes: list[float]) -> SceneBatch:
@@ -269,7 +268,9 @@ def test_descriptions_grow_shorter(kind: type[Ocloc], steps: int) -> None:
     model, batch = small(kind), some_batch()
     start, annealing = start_of(model), model.annealed()
     found = refined(model, batch, start, annealing, steps)
-    before, after = (model.fault(batch, one, most_likely(one), annealing).detach() for one in (start, found))
+    before, after = (
+        model.description_length(batch, one, most_likely(one), annealing).detach() for one in (start, found)
+    )
     assert (after < before).all()
     assert steps == 1 or (after < before - 1).all()
 
@@ -344,7 +345,7 @@ def test_empty_slots_are_not_drawn(kind: type[Ocloc]) -> None:
     start = replace(start_of(model), logit_kappa=present)
     expected = refined(model, batch, start, model.annealed(), 5)
     hook = model.generation.register_forward_hook(lambda _, given, made: decoded.add(given[0].z_attr.shape[1]))
-    found = with_refined_objects(model, batch, start, model.annealed(), 5)
+    found = with_refined_codes(model, batch, start, model.annealed(), 5)
     hook.remove()
     assert decoded == {2}
     order = torch.tensor([[2, 0, 1], [2, 0, 1], [1, 2, 0]])
@@ -356,7 +357,7 @@ def test_empty_slots_are_not_drawn(kind: type[Ocloc]) -> None:
 def test_where_nothing_is_present_the_rest_is_refined() -> None:
     toy = Row([], SOME)
     empty = described([thing(1, 0.9, GONE), thing(2, 0.1, -1.0)], background=0.3)
-    found = with_refined_objects(toy, row_of([0.5] * 8), empty, STILL, 60)  # type: ignore[arg-type]
+    found = with_refined_codes(toy, row_of([0.5] * 8), empty, STILL, 60)  # type: ignore[arg-type]
     assert found.mu_bck.item() == pytest.approx(0.5, abs=0.01)
     assert found.mu_attr[0, :, 0].tolist() == [2, 1]
     assert_aligned(found)
@@ -396,7 +397,7 @@ def test_a_missed_object_is_found_and_worth_its_price() -> None:
     known = described([thing(1, 0.9), thing(4, 0.1), thing(0, 0.8, GONE)], [thing(place, ALL[place]) for place in ALL])
     more = described(*[[thing(6, 1.0), thing(3, 0.5, GONE), thing(2, 0.5, GONE)]] * 2)
     row = Row([], more)
-    found = looked_again(row, row_of(ROW, ROW), known, noise_called(5), STILL)  # type: ignore[arg-type]
+    found = with_further_look(row, row_of(ROW, ROW), known, noise_called(5), STILL)  # type: ignore[arg-type]
     assert found.logit_kappa.shape == (2, 3)
     assert_aligned(found)
     for b in range(2):
@@ -407,7 +408,7 @@ def test_what_is_left_of_the_pictures() -> None:
     """All that was found is painted over with the background as the model has it; all else is as it was."""
     known = described([thing(1, 0.9), thing(4, 0.1), thing(6, 1.0, GONE)], background=0.4)
     row = Row([], known)
-    looked_again(row, row_of(ROW), known, noise_called(5), STILL)  # type: ignore[arg-type]
+    with_further_look(row, row_of(ROW), known, noise_called(5), STILL)  # type: ignore[arg-type]
     [(left, given, noise)] = row.looked
     expected = [0.5, 0.4, 0.5, 0.5, 0.4, 0.5, 1.0, 0.5]
     torch.testing.assert_close(left.image, row_of(expected).image)
@@ -426,19 +427,19 @@ def test_where_nothing_was_missed_nothing_changes(more: list[tuple]) -> None:
     """Whatever is found: nothing, copies of what is known, pieces of the ground."""
     known = described([thing(place, colour, 2.0) for place, colour in ALL.items()])
     row, batch = Row([], described(more)), row_of(ROW)
-    found = looked_again(row, batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
+    found = with_further_look(row, batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
     assert shown_objects(found) == pytest.approx(ALL)
     before, after = (row.render(most_likely(one), STILL) for one in (known, found))
     torch.testing.assert_close(after.reconstruction, before.reconstruction)
-    lengths = [row.fault(batch, one, most_likely(one), STILL) for one in (known, found)]
+    lengths = [row.description_length(batch, one, most_likely(one), STILL) for one in (known, found)]
     torch.testing.assert_close(*lengths)
 
 
 def test_objects_that_are_absent_make_room() -> None:
     """Of six, three are present: two that were known, however unlikely before, and the new one."""
-    known = described([thing(1, 0.9, 0.1), thing(2, 0.5, LEFT_OUT), thing(4, 0.1, 0.2)])
+    known = described([thing(1, 0.9, 0.1), thing(2, 0.5, PRUNED), thing(4, 0.1, 0.2)])
     more = described([thing(6, 1.0, 9.0), thing(3, 0.5, 8.0), thing(0, 0.5, GONE)])
-    found = looked_again(Row([], more), row_of(ROW), known, noise_called(5), STILL)  # type: ignore[arg-type]
+    found = with_further_look(Row([], more), row_of(ROW), known, noise_called(5), STILL)  # type: ignore[arg-type]
     assert shown_objects(found) == pytest.approx(ALL)
 
 
@@ -447,7 +448,7 @@ def test_no_slot_is_free_for_it() -> None:
     batch = row_of([0.5, 0.9, 0.5, 0.5, 0.1, 0.5, 0.75, 0.5])
     known = described([thing(1, 0.9, 1.0), thing(4, 0.1, 1.0)])
     more = described([thing(6, 0.75, 3.0), thing(2, 0.5, GONE)])
-    found = looked_again(Row([], more), batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
+    found = with_further_look(Row([], more), batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
     assert shown_objects(found) == pytest.approx({1.0: 0.9, 4.0: 0.1})
 
 
@@ -457,8 +458,8 @@ def test_a_look_makes_no_description_longer() -> None:
     known = described([(1, 0.9, 1, 0, 6.0, THERE), (2, 0.6, 1, 0, 6.0, THERE)])
     more = described([(1, 0.75, 2, 1, 5.9, THERE)] * 2)
     row = Row([], more)
-    found = looked_again(row, batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
-    before, after = (row.fault(batch, one, most_likely(one), STILL) for one in (known, found))
+    found = with_further_look(row, batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
+    before, after = (row.description_length(batch, one, most_likely(one), STILL) for one in (known, found))
     assert float(after) <= float(before)
 
 
@@ -471,15 +472,15 @@ def test_a_careful_answer_from_its_parts() -> None:
     good = described([thing(1, 0.8), thing(1, 0.8), thing(4, 0.15)])
     more = described([thing(6, 0.95), thing(2, 0.55), thing(0, 0.5, GONE)])
     for care, expected in (
-        (Care(1), {4.0: 0.15}),
-        (Care(2), {1.0: 0.8, 4.0: 0.15}),
-        (Care(2, looks=1), {1.0: 0.8, 4.0: 0.15, 6.0: 0.95}),
-        (Care(2, refinement=60), {1.0: 0.9, 4.0: 0.1}),
-        (Care(2, looks=2, refinement=60), ALL),
+        (Search(1), {4.0: 0.15}),
+        (Search(2), {1.0: 0.8, 4.0: 0.15}),
+        (Search(2, looks=1), {1.0: 0.8, 4.0: 0.15, 6.0: 0.95}),
+        (Search(2, refinement=60), {1.0: 0.9, 4.0: 0.1}),
+        (Search(2, looks=2, refinement=60), ALL),
     ):
         row = Row([poor, good], more)
         noises = [noise_called(n) for n in range(care.starts + care.looks)]
-        found = careful(row, row_of(ROW), noises, STILL, care)  # type: ignore[arg-type]
+        found = searched(row, row_of(ROW), noises, STILL, care)  # type: ignore[arg-type]
         assert shown_objects(found) == pytest.approx(expected, abs=0.01 if care.refinement else 1e-6)
         assert found.logit_kappa.shape == (1, 3)
         names = [noise.y_attr.item() for noise in [*row.inferred, *[noise for *_, noise in row.looked]]]
@@ -491,8 +492,8 @@ def test_what_refinement_makes_needless_goes() -> None:
     """A piece of ground is worth its price, until the background has the colour of the ground."""
     first = described([thing(0, 0.5, width=4.0), thing(6, 1.0)], background=0.4)
     for steps, expected in ((0, {0.0: 0.5, 6.0: 1.0}), (60, {6.0: 1.0})):
-        batch, care = row_of([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5]), Care(1, refinement=steps)
-        found = careful(Row([first], first), batch, [noise_called(0)], STILL, care)  # type: ignore[arg-type]
+        batch, care = row_of([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5]), Search(1, refinement=steps)
+        found = searched(Row([first], first), batch, [noise_called(0)], STILL, care)  # type: ignore[arg-type]
         assert shown_objects(found) == pytest.approx(expected, abs=0.01)
 
 

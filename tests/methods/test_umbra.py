@@ -9,25 +9,26 @@ import torch
 from small_model import SMALL_OCLOC, generator
 from torch import Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
+from viewslots.methods.umbra.compositing import expected_shapes
+from viewslots.methods.umbra.generation import ShadowedLayers, shaded
+from viewslots.methods.umbra.objective import mixture_nll
 
 from viewslots.errors import UserError
-from viewslots.experiments import MODEL_PRESETS
+from viewslots.experiments import EXPERIMENTS
 from viewslots.methods.distributions import normal_kl
 from viewslots.methods.ocloc.compositing import perceived_shapes
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.generation import Layers, binary_logit
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import negative_log_likelihood, weighted_loss
-from viewslots.methods.ocloc.schedule import Schedule
-from viewslots.methods.ocloc.search import LEFT_OUT, Care, most_likely, still, without_surplus
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.ocloc.schedule import OclocSchedule
+from viewslots.methods.ocloc.search import PRUNED, most_likely, pruned, still
+from viewslots.methods.ocloc.variables import Latents, Rendering
+from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import load_model
-from viewslots.methods.umbra.compositing import expected_shapes
 from viewslots.methods.umbra.config import FADED, UmbraAnnealing, UmbraConfig, UmbraSchedule
-from viewslots.methods.umbra.generation import ShadowedLayers, shaded
 from viewslots.methods.umbra.model import Umbra
-from viewslots.methods.umbra.objective import mixture_nll
-from viewslots.types import Latents, Rendering, SceneBatch
+from viewslots.types import SceneBatch
 
 torch.set_num_threads(1)
 
@@ -288,7 +289,7 @@ def test_whose_weights_it_takes(model: Umbra) -> None:
     assert given is not None
     assert all(torch.equal(given[name], value) for name, value in other.state_dict().items())
     first = trained_ocloc()
-    assert model.weights_from(PerViewOcloc(first.config)) is None
+    assert model.weights_from(PerView(first.config)) is None
     assert model.weights_from(Ocloc(replace(first.config, object_decoder=first.config.background_decoder))) is None
     assert first.weights_from(model) is None
 
@@ -303,7 +304,7 @@ def test_the_length_of_a_description_by_hand(model: Umbra) -> None:
     posterior, annealing = model.infer(batch, noise), UmbraAnnealing(weight_mixture=0.5, weight_costs=0.5)
     present = torch.tensor([[True, False, True], [True, False, False]])
     latents = replace(model.sample(posterior, noise, annealing), logit_prs=binary_logit(present))
-    found = model.fault(batch, posterior, latents, annealing)
+    found = model.description_length(batch, posterior, latents, annealing)
     layers, shown = model.generation(latents), model.render(latents, annealing)
     for b, (objects, views) in enumerate((([0, 2], 2), ([0], 1))):
         one = SceneBatch(batch.image[b : b + 1, :views], batch.view_mask[b : b + 1, :views])
@@ -330,9 +331,9 @@ def test_the_misfit_is_what_is_missed_and_what_is_covered(model: Umbra) -> None:
     layers, shown = model.generation(latents), model.render(latents, annealing)
     missed = model.unlikeliness(batch, shown, layers, annealing)
     covered = model.covering(batch, shown, layers, latents)
-    torch.testing.assert_close(model.misfit(batch, layers, latents, annealing), missed + 0.5 * covered)
+    torch.testing.assert_close(model.reconstruction_cost(batch, layers, latents, annealing), missed + 0.5 * covered)
     kl = normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
-    torch.testing.assert_close(model.prices(posterior, annealing), kl + 0.5 * SMALL.object_cost)
+    torch.testing.assert_close(model.object_costs(posterior, annealing), kl + 0.5 * SMALL.object_cost)
 
 
 def test_objects_go_that_cost_more_than_they_explain(model: Umbra) -> None:
@@ -342,11 +343,13 @@ def test_objects_go_that_cost_more_than_they_explain(model: Umbra) -> None:
     posterior = replace(posterior, logit_kappa=torch.tensor([[-1.0, 1.0, -1.0]] * 2))
     latents = most_likely(posterior)
     bare = replace(latents, logit_prs=torch.full_like(latents.logit_prs, -torch.inf))
-    gain = model.fault(batch, posterior, bare, annealing) - model.fault(batch, posterior, latents, annealing)
+    gain = model.description_length(batch, posterior, bare, annealing) - model.description_length(
+        batch, posterior, latents, annealing
+    )
     for price, stays in ((-1.0, True), (1.0, False)):
         other = Umbra(replace(SMALL, object_cost=SMALL.object_cost + gain[0].item() + price), generator(1))
-        kept = without_surplus(other, batch, posterior, annealing)
-        assert bool(kept.logit_kappa[0, 1] != LEFT_OUT) == stays
+        kept = pruned(other, batch, posterior, annealing)
+        assert bool(kept.logit_kappa[0, 1] != PRUNED) == stays
 
 
 # Use.
@@ -376,8 +379,8 @@ def test_how_much_care_it_takes(model: Umbra) -> None:
     own = Umbra.care
     assert model.care == own
     assert min(own.starts - 1, own.looks, own.refinement) > 0
-    model.take_care(Care(1))
-    assert model.care == Care(1)
+    model.take_care(Search(1))
+    assert model.care == Search(1)
     assert Umbra(SMALL).care == own
 
 
@@ -387,10 +390,14 @@ def test_the_best_of_several_starts_scene_by_scene(model: Umbra) -> None:
     single, several = Umbra(SMALL), Umbra(SMALL)
     for other, starts in ((single, 1), (several, 6)):
         other.load_state_dict(model.state_dict())
-        other.take_care(Care(starts))
+        other.take_care(Search(starts))
     batch, state, annealing = some_batch(), generator(3), single.annealed()
     ends = [single.settle(batch, state, None, annealing)[0] for _ in range(6)]
-    best = torch.stack([single.fault(batch, end, most_likely(end), annealing) for end in ends]).argmin(0).tolist()
+    best = (
+        torch.stack([single.description_length(batch, end, most_likely(end), annealing) for end in ends])
+        .argmin(0)
+        .tolist()
+    )
     assert len({*best, 0}) > 1
     posterior, noise = several.settle(batch, generator(3), None, annealing)
     for b, k in enumerate(best):
@@ -404,7 +411,7 @@ def test_the_best_of_several_starts_scene_by_scene(model: Umbra) -> None:
 
 @torch.no_grad()
 def test_a_start_that_came_to_nothing_is_not_the_best(model: Umbra, monkeypatch: pytest.MonkeyPatch) -> None:
-    model.take_care(Care(4))
+    model.take_care(Search(4))
     batch, state = some_batch(), generator(3)
     ends = [model.infer(batch, still(model.draw_latent_noise(batch, state))) for _ in range(4)]
     faults = iter([torch.tensor([torch.nan, 2.0]), torch.tensor([5.0, torch.nan])] + [torch.tensor([9.0, 9.0])] * 2)
@@ -440,7 +447,7 @@ def test_it_is_saved_with_its_method(model: Umbra, tmp_path: Path) -> None:
 
 
 def test_the_preset_is_small_and_has_the_networks_of_compact() -> None:
-    preset, compact = MODEL_PRESETS["umbra"], MODEL_PRESETS["compact"]
+    preset, compact = EXPERIMENTS["umbra"], EXPERIMENTS["compact"]
     assert sum(value.numel() for value in preset.kind(preset.model).parameters()) < 4_000_000
     assert preset.model.object_decoder == compact.model.object_decoder
 
@@ -452,7 +459,7 @@ def test_what_fades_in(step: int, mixture: float, costs: float) -> None:
     at = UmbraSchedule(steps=1000, mixture_from=0.1, mixture_until=0.5, costs_from=0.2, costs_until=0.5).at(step)
     assert float(at.weight_mixture) == pytest.approx(mixture)
     assert float(at.weight_costs) == pytest.approx(costs)
-    assert at.temperature_prs == Schedule(steps=1000).at(step).temperature_prs
+    assert at.temperature_prs == OclocSchedule(steps=1000).at(step).temperature_prs
     tensors = at.tensors("cpu")
     assert float(tensors.weight_costs) == pytest.approx(costs)  # type: ignore[attr-defined]
 

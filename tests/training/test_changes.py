@@ -8,16 +8,15 @@ import pytest
 
 from viewslots.commands.training import train
 from viewslots.errors import UserError
-from viewslots.experiments import MODEL_PRESETS
+from viewslots.experiments import EXPERIMENTS
 from viewslots.training import seeds
-from viewslots.training.changes import SECTIONS, fields_below, parse_changes, with_changes
-from viewslots.training.settings import RunSettings, plan_run
+from viewslots.training.settings import SECTIONS, RunSettings, fields_below, parse_changes, plan_run, with_changes
 
 SHORT: dict[str, Any] = {"steps": 4, "batch": 2, "device": "cpu"}
 
 
 def plan(preset: str, *words: str, **options: Any) -> RunSettings:
-    arguments = with_changes(options, parse_changes(words, MODEL_PRESETS[preset]))
+    arguments = with_changes(options, parse_changes(words, EXPERIMENTS[preset]))
     return plan_run(preset, "live", stored_views=3, data_sha256=None, **arguments)
 
 
@@ -50,7 +49,7 @@ def test_values_have_the_type_of_their_field() -> None:
     assert settings.model.nvil.normalise is False
     assert settings.model.nvil.channels == (4, 5)
     assert settings.model.start.log_sigma == -0.1
-    tiny = MODEL_PRESETS["tiny"]
+    tiny = EXPERIMENTS["tiny"]
     assert settings.schedule.softness_start == tiny.schedule.softness_start
     assert settings.model.object_decoder == tiny.model.object_decoder
 

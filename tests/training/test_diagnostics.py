@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from viewslots.training.diagnostics import Diagnostics, diagnose, warnings
+from viewslots.training.validation import Diagnostics, diagnose, warnings
 from viewslots.types import Decomposition
 
 B, M, L, SIDE = 2, 2, 4, 4

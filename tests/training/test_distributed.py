@@ -20,10 +20,10 @@ from trainings import ENVIRONMENT, SLOWLY, SMALL, resume, rows, saved_steps, tra
 from viewslots.commands.training import run_training
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.experiments import MODEL_PRESETS
+from viewslots.experiments import EXPERIMENTS
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import weighted_loss
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.per_view.model import PerView
 from viewslots.training.distributed import Ranks, is_loss_of_contact
 from viewslots.training.feed import NoiseSource, StoredFeed
 
@@ -145,7 +145,7 @@ def test_what_rank_0_refuses_it_alone_says(tmp_path: Path) -> None:
 
 
 def test_noise_of_the_ranks_is_that_of_the_whole_batch() -> None:
-    model = Ocloc(MODEL_PRESETS["tiny"].model)
+    model = Ocloc(EXPERIMENTS["tiny"].model)
     whole = NoiseSource(model, seed=3, batch=4, ranks=Ranks())(5, 2)
     parts = [NoiseSource(model, seed=3, batch=4, ranks=Ranks(rank, 2))(5, 2) for rank in range(2)]
     for name, value in vars(whole).items():
@@ -154,7 +154,7 @@ def test_noise_of_the_ranks_is_that_of_the_whole_batch() -> None:
 
 def gradients(kind: type[Ocloc], shapes: Path, ranks: Ranks, gather: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
     """Of one step in double precision, on the part of a rank."""
-    preset = MODEL_PRESETS["tiny"]
+    preset = EXPERIMENTS["tiny"]
     model = kind(preset.model).double().train()
     model.nvil.gather = gather
     split, annealing = Store.open(shapes).split("train"), preset.schedule.at(10)
@@ -166,7 +166,7 @@ def gradients(kind: type[Ocloc], shapes: Path, ranks: Ranks, gather: Callable[[T
     return {name: value.grad for name, value in model.named_parameters()}
 
 
-@pytest.mark.parametrize("kind", [Ocloc, PerViewOcloc])
+@pytest.mark.parametrize("kind", [Ocloc, PerView])
 def test_gradients_of_the_parts_average_to_those_of_the_whole(kind: type[Ocloc], shapes: Path) -> None:
     signals: list[Tensor] = []
     whole = gradients(kind, shapes, Ranks(), lambda values: (signals.append(values.clone()), values)[1])
@@ -193,7 +193,7 @@ def test_statistics_are_those_of_all_ranks() -> None:
     """NVIL with a gather answers as one process that sees both halves."""
     torch.manual_seed(0)
     signal_values, views = torch.randn(8), torch.tensor([2, 2, 1, 2, 1, 1, 2, 2])
-    whole, half = (Ocloc(MODEL_PRESETS["tiny"].model).nvil for _ in range(2))
+    whole, half = (Ocloc(EXPERIMENTS["tiny"].model).nvil for _ in range(2))
     others = {"signal": signal_values[4:], "views": views[4:]}
     half.gather = lambda values: torch.cat([values, others["signal" if values.is_floating_point() else "views"]])
     whole.track(signal_values, views)

@@ -9,9 +9,9 @@ from shape_world import ShapeWorld, make_shapes
 
 from viewslots.data.store import SplitArrays, Store
 from viewslots.errors import UserError
-from viewslots.experiments import MODEL_PRESETS, model_preset, pinned_steps
+from viewslots.experiments import EXPERIMENTS, pinned_steps
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.per_view.model import PerView
 from viewslots.scenes.clevr import CLEVR_M
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import LiveFeed, NoiseSource, StoredFeed, keyed_generator, shrink_factor, shrunk
@@ -130,9 +130,9 @@ def test_live_clevr_renders_the_chosen_views_alone(monkeypatch: pytest.MonkeyPat
         assert set(scene.cameras) < set(full.cameras)
 
 
-@pytest.mark.parametrize("kind", [Ocloc, PerViewOcloc])
+@pytest.mark.parametrize("kind", [Ocloc, PerView])
 def test_noise_is_a_function_of_seed_and_step(kind: type[Ocloc]) -> None:
-    model = kind(MODEL_PRESETS["tiny"].model)
+    model = kind(EXPERIMENTS["tiny"].model)
     first, again = (NoiseSource(model, seed=1, batch=4, ranks=Ranks())(9, 2) for _ in range(2))
     other = [NoiseSource(model, seed=seed, batch=4, ranks=Ranks())(step, 2) for seed, step in [(1, 10), (2, 9)]]
     parts = [NoiseSource(model, seed=1, batch=4, ranks=Ranks(rank, 2))(9, 2) for rank in range(2)]
@@ -140,7 +140,7 @@ def test_noise_is_a_function_of_seed_and_step(kind: type[Ocloc]) -> None:
         assert torch.equal(value, getattr(again, name))
         assert not any(torch.equal(value, getattr(noise, name)) for noise in other)
         assert torch.equal(value, torch.cat([getattr(part, name) for part in parts])), name
-    assert len(first.y_attr) == (8 if kind is PerViewOcloc else 4)
+    assert len(first.y_attr) == (8 if kind is PerView else 4)
 
 
 def test_keys_of_generators_are_apart() -> None:
@@ -149,7 +149,7 @@ def test_keys_of_generators_are_apart() -> None:
 
 
 def test_every_constant_that_counts_steps_is_squeezed() -> None:
-    paper, short = model_preset("clevr-m1"), model_preset("clevr-m1").squeezed(40_000)
+    paper, short = experiment("clevr-m1"), experiment("clevr-m1").squeezed(40_000)
     assert (short.schedule.steps, short.schedule.kl_ramp_steps) == (40_000, 26_667)
     settings = short.optimisation
     assert (settings.decay_steps, settings.warmup_steps, settings.single_view_steps) == (13_333, 2667, 2667)
@@ -158,8 +158,8 @@ def test_every_constant_that_counts_steps_is_squeezed() -> None:
         assert vars(there) == pytest.approx(vars(here), rel=1e-4)
     rates = [preset.optimisation.learning_rate_at(preset.schedule.steps // 2) for preset in (paper, short)]
     assert rates[0] == pytest.approx(rates[1], rel=1e-4)
-    assert model_preset("clevr-m3").squeezed(40_000).optimisation.pretrained_step == 40_000
-    assert model_preset("clevr-m3").squeezed(10).optimisation.warmup_steps == 0
+    assert experiment("clevr-m3").squeezed(40_000).optimisation.pretrained_step == 40_000
+    assert experiment("clevr-m3").squeezed(10).optimisation.warmup_steps == 0
     assert paper.squeezed(150_000) == paper
     assert pinned_steps("clevr-m1") == (100_000,)
     assert pinned_steps("compact") == ()

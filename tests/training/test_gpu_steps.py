@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from viewslots.experiments import model_preset
+from viewslots.experiments import experiment
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.per_view.model import PerView
 from viewslots.methods.umbra.model import Umbra
 from viewslots.training.step import EagerStep, GraphStep, Precision, Step, fast_step, make_optimiser
 from viewslots.types import SceneBatch
@@ -17,7 +17,7 @@ VIEWS = (1, 1, 3, 3, 1, 3, 3, 3)
 
 
 def losses(kind: type[Ocloc], preset: str, fast: bool, precision: Precision, rate: float) -> list[float]:
-    settings = model_preset(preset)
+    settings = experiment(preset)
     model = kind(settings.model, torch.Generator().manual_seed(0)).to("cuda").train()
     optimiser = make_optimiser(model, torch.device("cuda"))
     step: Step = fast_step(model, optimiser, precision) if fast else EagerStep(model, optimiser, precision)
@@ -32,8 +32,8 @@ def losses(kind: type[Ocloc], preset: str, fast: bool, precision: Precision, rat
     return found
 
 
-CASES = [(kind, "tiny", "fp32", 1e-3, 1e-4) for kind in (Ocloc, PerViewOcloc)]
-CASES += [(kind, "compact", "bf16", 1e-3, 2e-2) for kind in (Ocloc, PerViewOcloc)]
+CASES = [(kind, "tiny", "fp32", 1e-3, 1e-4) for kind in (Ocloc, PerView)]
+CASES += [(kind, "compact", "bf16", 1e-3, 2e-2) for kind in (Ocloc, PerView)]
 # At a rate of 1e-3, untrained and with its small sigma_x, umbra jumps by factors from step to step, and differences of
 # rounding grow with it: to 1e-2 on an H200, after four steps that agree.
 CASES += [(Umbra, "umbra", "fp32", 1e-4, 2e-3), (Umbra, "umbra", "bf16", 1e-4, 2e-2)]

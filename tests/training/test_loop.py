@@ -15,21 +15,21 @@ from trainings import facts, rows, saved_steps
 from viewslots.commands.training import train
 from viewslots.data.making import make_dataset
 from viewslots.errors import UserError
-from viewslots.experiments import MODEL_PRESETS
+from viewslots.experiments import EXPERIMENTS
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import weighted_loss
-from viewslots.methods.ocloc.schedule import Optimisation
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.per_view.model import PerView
+from viewslots.methods.schedules import Optimisation
 from viewslots.methods.umbra.model import Umbra
 from viewslots.runs import load_run
 from viewslots.terminal import say
-from viewslots.training.assembly import Parts, assemble, fingerprint
 from viewslots.training.console import Console
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import NoiseSource, StoredFeed
 from viewslots.training.loop import Training
 from viewslots.training.run import RunFolder
 from viewslots.training.settings import RunSettings, plan_run
+from viewslots.training.start import Parts, assemble, fingerprint
 from viewslots.training.step import EagerStep
 from viewslots.training.validation import Validation
 
@@ -292,7 +292,7 @@ def test_the_command_from_beginning_to_end(shapes: Path, tmp_path: Path, capsys:
     assert lines[-1].startswith("step 4/4")
     assert "steps/s" in lines[-1]
     assert "ARI-O" in lines[-1]
-    assert isinstance(load_run(folder), PerViewOcloc)
+    assert isinstance(load_run(folder), PerView)
 
 
 def test_live_training(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,11 +311,11 @@ def test_live_training(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
 
 def second_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """A preset that starts from the middle of `tiny`."""
-    tiny = MODEL_PRESETS["tiny"]
+    tiny = EXPERIMENTS["tiny"]
     optimisation = Optimisation(
         batch_size=2, single_view_steps=0, warmup_steps=0, pretrained_preset="tiny", pretrained_step=1200
     )
-    monkeypatch.setitem(MODEL_PRESETS, "second", replace(tiny, optimisation=optimisation))
+    monkeypatch.setitem(EXPERIMENTS, "second", replace(tiny, optimisation=optimisation))
 
 
 def test_a_second_stage_starts_from_the_pinned_step(

@@ -12,12 +12,12 @@ from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
-from viewslots.experiments import MODEL_PRESETS
+from viewslots.experiments import EXPERIMENTS
 from viewslots.figures.sheets import CAPTION, GAP, decomposition_sheet
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.search import Care
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.ocloc.search import Search
+from viewslots.methods.per_view.model import PerView
 from viewslots.metrics.score import METRICS, score_scenes
 from viewslots.training import validation
 from viewslots.training.feed import keyed_generator
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def model() -> Ocloc:
-    return Ocloc(MODEL_PRESETS["tiny"].model, torch.Generator().manual_seed(1)).train()
+    return Ocloc(EXPERIMENTS["tiny"].model, torch.Generator().manual_seed(1)).train()
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_scores_are_those_of_the_answers(model: Ocloc, split: SplitArrays) -> No
 
 
 def test_the_per_view_baseline_is_validated_too(split: SplitArrays) -> None:
-    found = make(split)(PerViewOcloc(MODEL_PRESETS["tiny"].model))
+    found = make(split)(PerView(EXPERIMENTS["tiny"].model))
     assert np.isfinite(found.loss)
     assert sum(found.diagnostics.background_choice) == pytest.approx(1)
 
@@ -129,14 +129,14 @@ def test_live_scenes_to_validate_on(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(found[key], getattr(whole.first_views(2), key)), key
 
 
-@pytest.mark.parametrize("care", [None, Care(2, looks=3, refinement=4)])
+@pytest.mark.parametrize("care", [None, Search(2, looks=3, refinement=4)])
 def test_a_model_s_care_without_looks_and_gradient_steps(model: Ocloc, split: SplitArrays, care: Care | None) -> None:
     """The scores are those of the starts alone; afterwards the model takes the care that it took."""
     model.care = care
     found = make(split)(model)
     assert model.care == care
     assert model.training
-    model.care = care and Care(2)
+    model.care = care and Search(2)
     data = SceneDataset(split, views=FirstViews(2))
     answer = model.eval().decompose(data.batch(range(5)), keyed_generator(CPU, "validation answer", 0))
     assert found.scores == score_scenes(answer, data.truth(range(5))).paper()
@@ -154,12 +154,12 @@ def test_a_model_s_care_comes_back_from_a_failure(
         seen.append(model.care)
         raise RuntimeError("no answer")
 
-    model.take_care(Care(3, looks=1, refinement=1))
+    model.take_care(Search(3, looks=1, refinement=1))
     monkeypatch.setattr(model, "decompose", failing)
     with pytest.raises(RuntimeError, match="no answer"):
         make(split)(model)
-    assert seen == [Care(3)]
-    assert model.care == Care(3, looks=1, refinement=1)
+    assert seen == [Search(3)]
+    assert model.care == Search(3, looks=1, refinement=1)
     assert model.training
 
 

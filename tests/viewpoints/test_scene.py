@@ -14,9 +14,10 @@ import viewslots
 from viewslots.errors import UserError
 from viewslots.experiments import TINY
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.search import Care, careful, refined, without_surplus
-from viewslots.methods.per_view.model import PerViewOcloc
-from viewslots.types import Latents, Rendering, SceneBatch
+from viewslots.methods.ocloc.search import Search, pruned, refined
+from viewslots.methods.ocloc.variables import Latents, Rendering
+from viewslots.methods.per_view.model import PerView
+from viewslots.types import SceneBatch
 from viewslots.viewpoints.scene import InferredScene, Reader, View
 
 
@@ -59,7 +60,7 @@ def test_decompose_is_algorithm_1_with_the_likeliest_background(reader: Reader, 
     scene = reader.decompose(pictures, seed=5, slots=6)
     assert torch.equal(scene.views, expected.mu_view[0])
     assert torch.equal(scene.background, expected.mu_bck[0])
-    kept = without_surplus(model, batch, expected, model.annealed())
+    kept = pruned(model, batch, expected, model.annealed())
     assert 0 < scene.count < int((expected.logit_kappa >= 0).sum())
     found = sorted(zip(scene.presence.tolist(), scene.objects.tolist(), strict=True))
     assert found == sorted(zip(kept.kappa[0].tolist(), expected.mu_attr[0].tolist(), strict=True))
@@ -91,16 +92,16 @@ def test_of_several_starts_the_best_rebuild_is_the_answer(reader: Reader, pictur
 def test_a_reader_takes_the_care_that_its_model_takes(reader: Reader, pictures: Tensor) -> None:
     """Noise of seeds one after the other, for starts and further looks; the paper's model takes as little as it can."""
     assert reader.model.care is None
-    assert reader.care == Care()
+    assert reader.care == Search()
     model = Ocloc(reader.model.config)
     model.load_state_dict(reader.model.state_dict())
-    model.take_care(Care(2, looks=1, refinement=2))
+    model.take_care(Search(2, looks=1, refinement=2))
     able, batch = Reader(model), batch_of(pictures)
-    assert able.care == Care(2, looks=1, refinement=2)
+    assert able.care == Search(2, looks=1, refinement=2)
     for starts, care in ((None, able.care), (1, replace(able.care, starts=1))):
         seeds = range(5, 5 + care.starts + care.looks)
         noises = [model.draw_latent_noise(batch, torch.Generator().manual_seed(seed), 4) for seed in seeds]
-        expected = careful(model, batch, noises, model.annealed(), care)
+        expected = searched(model, batch, noises, model.annealed(), care)
         scene = able.decompose(pictures, seed=5, starts=starts)
         assert torch.equal(scene.objects, expected.mu_attr[0])
         assert torch.equal(scene.views, expected.mu_view[0])
@@ -189,7 +190,7 @@ def test_viewpoints_are_refined_with_care(reader: Reader, pictures: Tensor) -> N
     model = Ocloc(reader.model.config)
     model.load_state_dict(reader.model.state_dict())
     plain = Reader(model).decompose(pictures)
-    model.take_care(Care(refinement=3))
+    model.take_care(Search(refinement=3))
     assert plain.posterior is not None
     more = pictures.flip(-1)[:2]
     noise = model.draw_latent_noise(batch_of(more), torch.Generator().manual_seed(9), 4)
@@ -228,7 +229,7 @@ def test_scenes_are_frozen_and_cheap_to_change(scene: InferredScene) -> None:
 
 def test_one_clear_line_for_what_cannot_be(reader: Reader, scene: InferredScene) -> None:
     with pytest.raises(UserError, match="per-view baseline"):
-        Reader(PerViewOcloc(TINY))
+        Reader(PerView(TINY))
     with pytest.raises(UserError, match="no object 4"):
         scene.render(shown=[4])
     with pytest.raises(UserError, match="no object -1"):

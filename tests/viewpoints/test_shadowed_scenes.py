@@ -9,10 +9,10 @@ import torch
 from viewslots.experiments import TINY
 from viewslots.methods.ocloc.config import DecoderConfig, StartConfig
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.search import Care, most_likely
+from viewslots.methods.ocloc.search import Search, most_likely
+from viewslots.methods.ocloc.variables import Latents
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.methods.umbra.model import Umbra
-from viewslots.types import Latents
 from viewslots.viewpoints.edits import duplicate, move, put_in_place
 from viewslots.viewpoints.moving import appearance_facts
 from viewslots.viewpoints.scene import InferredScene, Reader
@@ -50,14 +50,14 @@ def test_the_answer_is_the_best_of_the_starts_that_the_model_takes(reader: Reade
     """By the length of its description, prices included; in seeds one after the other."""
     model, batch = Umbra(reader.model.config), reader.batch(pictures)  # type: ignore[arg-type]
     model.load_state_dict(reader.model.state_dict())
-    model.take_care(Care(Umbra.care.starts))
+    model.take_care(Search(Umbra.care.starts))
     reader, losses = Reader(model), []
     for seed in range(5, 5 + model.care.starts):
         one = reader.decompose(pictures, seed=seed, starts=1)
         assert one.posterior is not None
         present = torch.where(one.presence >= 0.5, torch.inf, -torch.inf)
         latents = Latents(one.views[None], one.background[None], one.objects[None], present[None])
-        losses.append(float(model.fault(batch, one.posterior, latents, model.annealed()).detach()))
+        losses.append(float(model.description_length(batch, one.posterior, latents, model.annealed()).detach()))
     best = reader.decompose(pictures, seed=5 + int(np.argmin(losses)), starts=1)
     assert np.argmin(losses) > 0
     assert torch.equal(reader.decompose(pictures, seed=5).objects, best.objects)
@@ -67,11 +67,11 @@ def test_care_makes_descriptions_shorter(reader: Reader, pictures: torch.Tensor)
     """All that the model takes, against its starts alone."""
     model, batch, lengths = Umbra(reader.model.config), reader.batch(pictures), []  # type: ignore[arg-type]
     model.load_state_dict(reader.model.state_dict())
-    for care in (Umbra.care, Care(Umbra.care.starts)):
+    for care in (Umbra.care, Search(Umbra.care.starts)):
         model.take_care(care)
         found = Reader(model).decompose(pictures, seed=5).posterior
         assert found is not None
-        lengths.append(float(model.fault(batch, found, most_likely(found), model.annealed()).detach()))
+        lengths.append(float(model.description_length(batch, found, most_likely(found), model.annealed()).detach()))
     assert lengths[0] < lengths[1] - 1
 
 

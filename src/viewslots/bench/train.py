@@ -8,10 +8,11 @@ import torch
 
 from viewslots.bench.timing import rate
 from viewslots.data.dataset import whole_batch
-from viewslots.experiments import model_preset
-from viewslots.methods.ocloc.model import Ocloc
+from viewslots.experiments import experiment
+from viewslots.methods.contract import Precision
+from viewslots.methods.registry import trainable_class
 from viewslots.provenance import provenance
-from viewslots.training.step import EagerStep, Precision, Step, fast_step, make_optimiser
+from viewslots.training.step import EagerStep, fast_step
 
 PRESETS = ("clevr-m1", "compact")
 BATCH = {"cpu": 2, "cuda": 32}
@@ -94,22 +95,22 @@ def _kernels(work: Callable[[], object], steps: int) -> list[dict[str, Any]]:
 
 
 def _steps(name: str, way: str, precision: Precision, device: str, seed: int) -> Callable[[], object]:
-    preset = model_preset(name)
-    model = preset.kind(preset.model, torch.Generator().manual_seed(seed)).to(device).train()
-    optimiser = make_optimiser(model, torch.device(device))
-    chosen: Callable[[Ocloc, torch.optim.Adam, Precision], Step] = fast_step if way == FAST else EagerStep
-    step = chosen(model, optimiser, precision)
+    preset = experiment(name)
+    model = trainable_class(preset.method)(preset.model, torch.Generator().manual_seed(seed)).to(device).train()
+    optimisers, clip_norm = model.optimisers(preset.optimisation), preset.optimisation.clip_norm
+    step = (fast_step if way == FAST else EagerStep)(model, optimisers, precision, clip_norm)
+    rates = [1e-5] * len(optimisers)
     generator = torch.Generator(device).manual_seed(seed)
-    batch, size = BATCH[device], preset.model.image_size
-    shape = (SCENES, STORED_VIEWS, size, size, 3)
+    batch, size = BATCH[device], model.image_size
+    shape = (SCENES, STORED_VIEWS, *size, 3)
     stored = torch.randint(0, 256, shape, dtype=torch.uint8, device=device, generator=generator)
-    annealing = preset.schedule.at(preset.schedule.steps // 2)
+    scheduled = preset.schedule.at(preset.schedule.steps // 2)
 
     def take_step() -> object:
         scenes = torch.randint(0, SCENES, (batch, 1), device=device, generator=generator)
         views = torch.randint(0, STORED_VIEWS, (batch, preset.views), device=device, generator=generator)
         pictures = whole_batch(stored[scenes, views])
-        return step(pictures, model.draw_noise(pictures, generator), annealing, 1e-5)
+        return step(pictures, model.draw_noise(pictures, generator), scheduled, rates)
 
     return take_step
 

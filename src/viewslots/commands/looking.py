@@ -18,7 +18,7 @@ def decompose(
     out: Path,
     slots: Slots = None,
     starts: Annotated[
-        int | None, arg(metavar="N", help_behavior_hint="(default: 4 for umbra, 6 for the paper's model)")
+        int | None, arg(metavar="N", help_behavior_hint="(default: as the method; 0: its plain answer)")
     ] = None,
     seed: int = 0,
     device: Device = "auto",
@@ -38,6 +38,8 @@ def decompose(
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
     """
+    from dataclasses import asdict
+
     from viewslots.figures.decompositions import decomposition_figure
     from viewslots.provenance import provenance
     from viewslots.viewpoints.export import SCENE_FILE, SHEETS, export_scene, require_free
@@ -47,10 +49,15 @@ def decompose(
         raise UserError("name at least one picture")
     require_free(out)
     reader = load(run, device=pick_device(device), which=which)
-    starts = reader.starts if starts is None else starts
+    chosen = reader.chosen_search(None, starts)
     scene = reader.decompose(images, seed=seed, slots=slots, starts=starts)
     sheets = [decomposition_figure([scene], kind).image() for kind in ("perceived", "complete")]
-    about = {"pictures": [str(path) for path in images], "starts": starts, "seed": seed, "provenance": provenance()}
+    about = {
+        "pictures": [str(path) for path in images],
+        "search": chosen and asdict(chosen),
+        "seed": seed,
+        "provenance": provenance(),
+    }
     made = export_scene(scene, out, about, sheets)
     if made["warning"] is not None:
         say(f"viewslots: warning: {made['warning']}")

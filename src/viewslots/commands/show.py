@@ -52,7 +52,7 @@ def figures(
     compare: Annotated[tuple[str, ...], arg(metavar="RUN...")] = (),
     results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
     frames: int = 72,
-    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the model takes)")] = None,
+    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method)")] = None,
     seed: int = 0,
     device: Device = "auto",
     which: Which = "best",
@@ -73,7 +73,7 @@ def figures(
         compare: Further runs (or kmeans) to put beside it on the same scenes.
         results: Further results of evaluate, or folders of such, for the tables.
         frames: Length of the film; 12 make a second.
-        starts: Random starts of the inference; the best is shown: the paper's model takes one.
+        starts: Random starts of a search for the best answer; 0 shows the plain answers of the method's paper.
         seed: Decides where slots start and which new viewpoints are drawn.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
@@ -82,8 +82,8 @@ def figures(
     from viewslots.figures.album import curve_parts, save_parts, scene_parts, table_parts
     from viewslots.viewpoints.scene import load
 
-    if min(scenes, frames, 1 if starts is None else starts) < 1:
-        raise UserError("--scenes, --frames and --starts: at least 1 of each")
+    if min(scenes, frames) < 1:
+        raise UserError("--scenes and --frames: at least 1 of each")
     tables = [(_row_name(result), result) for result in _results(run, results)]
     dataset = _scenes(data, split, scenes, pick_device(device))
     count = min(PAPER_VIEWS, dataset.split.size.views) if views is None else views
@@ -178,12 +178,12 @@ def _row_name(result: dict[str, Any]) -> str:
     return f"{title(result)}, {result['split']}, {views}, K = {result['slots']}"
 
 
-def info(preset: Positional[str], /) -> None:
-    """Describe a model preset: parameters by network, sizes of the latents, schedule.
+def info(experiment: Positional[Annotated[str, arg(metavar="EXPERIMENT")]], /) -> None:
+    """Describe an experiment: parameters by network, sizes, schedule.
 
     Args:
-        preset: clevr-m1..m4, clevr, dsprites, abstract (the paper's), compact, umbra, tiny (ours).
+        experiment: METHOD/DATA, such as ocloc/clevr-m1, or a short name; see `viewslots train --help`.
     """
     from viewslots.experiments import describe
 
-    print_json(describe(preset))
+    print_json(describe(experiment))

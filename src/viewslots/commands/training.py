@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, UseAppendAction, arg
 
 from viewslots.errors import UserError
+from viewslots.methods.names import METHODS
 from viewslots.terminal import Device, pick_device, print_json, say
 
 if TYPE_CHECKING:
     import torch
 
-    from viewslots.methods.ocloc.model import Ocloc
     from viewslots.training.distributed import Ranks
     from viewslots.training.loop import Outcome
     from viewslots.training.run import RunFolder
     from viewslots.training.settings import RunSettings
-
-PresetName = Literal[
-    "clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr", "dsprites", "abstract", "compact", "umbra", "tiny"
-]
-MethodName = Literal["ocloc", "per-view", "umbra"]
+    from viewslots.training.step import Model
 
 
 def choice(metavar: str, default: str) -> Any:
@@ -32,7 +28,7 @@ def choice(metavar: str, default: str) -> Any:
 
 
 def train(
-    preset: Annotated[Positional[PresetName | None], choice("PRESET", "that of the run, with --resume")] = None,
+    experiment: Annotated[Positional[str | None], choice("EXPERIMENT", "that of the run, with --resume")] = None,
     /,
     *,
     run: Path,
@@ -45,7 +41,7 @@ def train(
     batch: Annotated[int | None, choice("N", "as in the paper")] = None,
     learning_rate: Annotated[float | None, choice("RATE", "as in the paper")] = None,
     views: Annotated[int | None, choice("M", "as in the paper: 4, or 1 for sets of single pictures")] = None,
-    method: Annotated[MethodName | None, choice("{ocloc,per-view,umbra}", "that of the preset")] = None,
+    method: Annotated[str | None, choice("{" + ",".join(METHODS) + "}", "that of the experiment")] = None,
     validate_every: Annotated[int | None, choice("N", "a twentieth of the run")] = None,
     checkpoint_every: Annotated[int | None, choice("N", "a twentieth of the run, 5000 at most")] = None,
     device: Device = "auto",
@@ -56,28 +52,30 @@ def train(
     """Train a model. SIGTERM and Ctrl-C save first; `viewslots train --run RUN --resume` goes on.
 
     Args:
-        preset: The paper's clevr-m1..m4, clevr, dsprites, abstract; ours: compact, umbra, tiny.
+        experiment: METHOD/DATA, such as ocloc/clevr-m1, slot-attention/clevr or umbra/clevr-m3; smaller ones are
+            METHOD-compact/DATA. Short names: clevr-m1..m4, clevr, dsprites, abstract (the paper's); compact, umbra,
+            tiny.
         run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
         data: A data set made by make-data, or `live`: fresh scenes at every step, no disk.
-        steps: Length of the run; every constant of the preset's schedule is squeezed or stretched with it.
+        steps: Length of the run; every constant of the schedule is squeezed or stretched with it.
         seed: Decides first weights, order of scenes, choice of views and noise.
         seeds: Several seeds with commas between them, all at once, into RUN/seed-S.
         resume: Go on with a run from its newest checkpoint; needs no other option but --run.
-        init: A run whose weights to start from (clevr-m3, clevr-m4 and umbra need clevr-m1, clevr-m2 and compact).
+        init: A run whose weights to start from; experiments that are a second stage need one.
         batch: Scenes in a batch, of all processes together.
         learning_rate: Largest learning rate.
         views: Pictures of each scene in a step, after the phase with one.
-        method: ocloc; per-view, the paper's baseline without object constancy; umbra, ours, with shadows.
+        method: Another method that takes the same settings, such as per-view for ocloc.
         validate_every: Steps from one validation to the next.
         checkpoint_every: Steps from one checkpoint to the next; the last three are kept.
         device: Where to train; auto takes a GPU if there is one.
         precision: auto is bf16 on a GPU and fp32 on a CPU.
         fast: Use the fast twins of the networks; the result is the same up to rounding.
-        set_: Any constant that `viewslots info PRESET` shows under model, schedule or optimisation, such as
+        set_: Any constant that `viewslots info EXPERIMENT` shows under model, schedule or optimisation, such as
             schedule.temperature_start=2; may be given several times.
     """
     given = {
-        "preset": preset,
+        "preset": experiment,
         "data": data,
         "steps": steps,
         "seed": seed,
@@ -99,14 +97,14 @@ def train(
 
 def changed_arguments(given: dict[str, Any], changes: tuple[str, ...], begun: Path | None) -> dict[str, Any]:
     """With the values of --set, whose names are those of the preset, or of that of the run that goes on."""
-    from viewslots.experiments import model_preset
-    from viewslots.training.changes import parse_changes, with_changes
+    from viewslots.experiments import experiment
     from viewslots.training.run import read_run_config
+    from viewslots.training.settings import parse_changes, with_changes
 
     if not changes or ("preset" not in given and begun is None):  # the latter is refused where runs are opened
         return given
     preset = given["preset"] if begun is None or "preset" in given else read_run_config(begun)["preset"]
-    return with_changes(given, parse_changes(changes, model_preset(preset)))
+    return with_changes(given, parse_changes(changes, experiment(preset)))
 
 
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
@@ -132,10 +130,10 @@ def run_training(
     run: Path, given: dict[str, Any], device: "torch.device", fast: bool, resume: bool, ranks: "Ranks"
 ) -> "Outcome":
     """Rank 0 opens the folder and tells the others what it says; where it cannot, it alone says why."""
-    from viewslots.training.assembly import assemble
     from viewslots.training.console import Console
     from viewslots.training.loop import Training
     from viewslots.training.settings import RunSettings
+    from viewslots.training.start import assemble
 
     with ExitStack() as stack:
         folder, weights, text = None, None, ""
@@ -150,7 +148,9 @@ def run_training(
             raise SystemExit(1)
         settings = RunSettings.from_json(json.loads(text))
         parts = assemble(settings, device, ranks, weights)
-        console = stack.enter_context(Console(settings.steps, ranks.first, say))
+        console = stack.enter_context(
+            Console(settings.steps, parts.model.headline or parts.model.terms, ranks.first, say)
+        )
         training = Training(settings, parts, folder, ranks, console)
         training.resume()
         return training.run()
@@ -158,10 +158,10 @@ def run_training(
 
 def open_run(
     run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, ranks: "Ranks"
-) -> tuple["RunFolder", "RunSettings", "Ocloc | None"]:
+) -> tuple["RunFolder", "RunSettings", "Model | None"]:
     """The folder, what it is to hold, and the weights to start from if not those of the seed."""
-    from viewslots.training.opening import has_checkpoint, new_settings, resume_run
     from viewslots.training.run import RunFolder
+    from viewslots.training.start import has_checkpoint, new_settings, resume_run
 
     if not resume:
         settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast)
@@ -179,18 +179,17 @@ def open_run(
 
 
 def tell_fewer_views(settings: "RunSettings") -> None:
-    from viewslots.experiments import model_preset
+    from viewslots.experiments import experiment
 
-    wanted, views = model_preset(settings.preset).views, settings.views
+    wanted, views = experiment(settings.preset).views, settings.views
     if views < wanted:
         say(f"scenes of this data set have {views} view{'s' * (views > 1)}: training with {views} instead of {wanted}")
 
 
-def first_weights(settings: "RunSettings") -> "Ocloc | None":
-    """Of --init: the step that the preset asks for where that run has kept it, else its best model."""
+def first_weights(settings: "RunSettings") -> "Model | None":
+    """Of --init: the step that the experiment asks for where that run has kept it, else its best model."""
     from viewslots.runs import load_run
-    from viewslots.training.assembly import require_fit
-    from viewslots.training.curriculum import pinned_model
+    from viewslots.training.start import pinned_model, require_fit
 
     if settings.init is None:
         return None

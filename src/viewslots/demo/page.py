@@ -20,12 +20,13 @@ from viewslots.figures.decompositions import (
     tinted,
 )
 from viewslots.figures.strips import novel_views
+from viewslots.methods.contract import Search
 from viewslots.metrics.score import METRICS
-from viewslots.protocol.uncertainty import Values
+from viewslots.protocol.repeats import Values
 from viewslots.report.pages import STYLE
 from viewslots.report.rows import FLOOR
 from viewslots.viewpoints.export import pixels_of
-from viewslots.viewpoints.scene import InferredScene, Reader
+from viewslots.viewpoints.scene import InferredScene
 
 GENERATOR = '<meta name="generator" content="viewslots demo">'
 LOOK = """
@@ -88,17 +89,18 @@ def introduction(story: Story) -> str:
         f"{html.escape(facts.training())}. "
         "It knows scenes of this kind alone and shows them blurred. A shadow lies on the background, but belongs to "
         f"its object and goes where that goes. {html.escape(story.counting())}</p>\n"
-        f"<p>{html.escape(care_taken(story.scenes[0].reader))}</p>"
+        f"<p>{html.escape(how_found(story.scenes[0].reader.search))}</p>"
     )
 
 
-def care_taken(reader: Reader) -> str:
+def how_found(search: Search | None) -> str:
     """How answers are found."""
-    care = reader.care
-    looks = "".join([f", then {number_of(care.looks, 'more look')} at what no object explains yet"] * (care.looks > 0))
-    steps = "".join([f", and small corrections ({care.refinement} gradient steps a time)"] * (care.refinement > 0))
+    if search is None:
+        return "Each answer is one pass of the inference, from a random start."
+    looks = f", then {number_of(search.looks, 'more look')} at what no object explains yet" if search.looks else ""
+    steps = f", and small corrections ({search.refinement} gradient steps a time)" if search.refinement else ""
     return (
-        f"Where it starts to look is random. Of {number_of(reader.starts, 'start')}, the one that describes the "
+        f"Where it starts to look is random. Of {number_of(search.starts, 'start')}, the one that describes the "
         f"pictures most shortly goes on{looks}{steps}. Objects that explain too little are left out. None of this "
         "needs the truth."
     )

@@ -107,7 +107,7 @@ def decomposed(reader: Reader, seen: Float[Tensor, "S M 3 H W"], progress: Progr
     """Scenes side by side, a thread each: they do not know of each other, and one alone is too little for two cores."""
     inferred: list[InferredScene] = []
     with ThreadPoolExecutor(min(len(seen), os.cpu_count() or 1)) as threads:
-        for scene in threads.map(lambda pictures: reader.decompose(pictures, starts=reader.starts), seen):
+        for scene in threads.map(lambda pictures: reader.decompose(pictures), seen):
             inferred.append(scene)
             progress(len(inferred), len(seen))
     return inferred

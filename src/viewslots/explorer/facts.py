@@ -9,8 +9,7 @@ from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
 from viewslots.explorer.opened import Opened
-from viewslots.metrics.matching import match
-from viewslots.metrics.score import METRICS, score_scenes
+from viewslots.metrics.score import METRICS, match, score_scenes
 from viewslots.types import BACKGROUND, Decomposition
 from viewslots.viewpoints.answers import decomposition
 

@@ -42,7 +42,7 @@ def open_numbered(reader: Reader, world: World | None, number: int, pictures: in
     if world is None:
         return open_imagined(reader, number, pictures)
     fresh = fresh_scene(world, number, pictures, reader.device.type)
-    scene = surest_first(reader.decompose(list(fresh.pictures.image[0]), starts=reader.starts))
+    scene = surest_first(reader.decompose(list(fresh.pictures.image[0])))
     truth = scene_truth(fresh.pictures, reader.device)
     return Opened(f"Scene {number}", scene, rebuilt_views(scene), fresh.names, truth)
 
@@ -52,13 +52,13 @@ def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
     check_number(number)
     dreamt = reader.prior(number, picture_count(pictures, MOST_PICTURES))
     images = torch.stack([view.image.clamp(0, 1) for view in rebuilt_views(dreamt)])
-    scene = surest_first(reader.decompose(images, starts=reader.starts))
+    scene = surest_first(reader.decompose(images))
     return Opened(f"Imagined scene {number}", scene, rebuilt_views(scene))
 
 
 def open_photos(reader: Reader, images: Float[Tensor, "M 3 H W"]) -> Opened:
     """Let the model read a user's own pictures, already checked and cut to its size."""
-    scene = surest_first(reader.decompose(images, starts=reader.starts))
+    scene = surest_first(reader.decompose(images))
     return Opened("Your pictures", scene, rebuilt_views(scene), warning=unlikeness(scene))
 
 

@@ -191,6 +191,8 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
     optimisation_class: ClassVar[type[Optimisation]] = Optimisation
     terms: ClassVar[tuple[str, ...]]
     """Names of `Losses.terms`."""
+    headline: ClassVar[tuple[str, ...]] = ()
+    """Those that a line of progress shows; all, if it names none."""
     needs_camera: ClassVar[bool] = False
     has_viewpoints: ClassVar[bool] = False
     default_search: ClassVar[Search | None] = None

@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from viewslots.methods.schedules import Scalar
+
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Scalar = float | Float[Tensor, ""]
-"""A number that a schedule sets: a float, or a tensor without dimensions where a step is captured as a graph."""
 
 
 def widen(value: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ from viewslots.errors import UserError
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+OLD_NAMES = {"ocloc-per-view": "per-view"}
+"""Of methods, in folders that were written before."""
 
 
 class Config(Protocol):
@@ -30,14 +32,14 @@ C = TypeVar("C", bound=Config)
 class Pretrained(PyTorchModelHubMixin, Generic[C]):
     """`save_pretrained` and `from_pretrained` for a module that is built from one config."""
 
-    method: ClassVar[str]
+    name: ClassVar[str]
     config_class: ClassVar[type[Any]]
     config: C
 
     def _save_pretrained(self, save_directory: Path) -> None:
         """Called by `save_pretrained`, which also writes a model card."""
         assert isinstance(self, torch.nn.Module)
-        settings = {"format_version": FORMAT_VERSION, "method": self.method, "config": self.config.to_json()}
+        settings = {"format_version": FORMAT_VERSION, "method": self.name, "config": self.config.to_json()}
         state = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
         save_file(state, save_directory / WEIGHTS_FILE, metadata={"format": "pt"})
         (save_directory / CONFIG_FILE).write_text(json.dumps(settings, indent=2) + "\n")
@@ -49,8 +51,8 @@ class Pretrained(PyTorchModelHubMixin, Generic[C]):
         With `expect`, a model of another configuration is refused. The model is in evaluation mode, on the CPU.
         """
         method, values = read_settings(find_file(source, CONFIG_FILE, hub))
-        if method != cls.method:
-            raise UserError(f"{source} holds a model of method {method!r}, not {cls.method!r}")
+        if method != cls.name:
+            raise UserError(f"{source} holds a model of method {method!r}, not {cls.name!r}")
         config = cls.config_class.from_json(values)
         if expect is not None and config != expect:
             raise UserError(f"{source} holds a model of another configuration: {differences(config, expect)}")
@@ -96,7 +98,7 @@ def read_settings(path: Path) -> tuple[str, dict[str, Any]]:
         raise UserError(f"{path} is not the configuration of a viewslots model (format version {version!r})")
     if version > FORMAT_VERSION:
         raise UserError(f"{path} has format version {version}, newer than {FORMAT_VERSION}: please update viewslots")
-    return method, values
+    return OLD_NAMES.get(method, method), values
 
 
 def read_weights(path: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,20 +1,39 @@
-"""Methods that decompose scenes. Each answers with a Decomposition; none knows about files of pictures."""
+"""All methods by name, in one dictionary. Their code is imported when it is asked for."""
 
+import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from viewslots.errors import UserError
-from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.contract import Method, TrainableMethod
+from viewslots.methods.names import METHODS
 from viewslots.methods.pretrained import CONFIG_FILE, find_file, read_settings
-from viewslots.methods.umbra.model import Umbra
-
-METHODS: dict[str, type[Ocloc]] = {kind.method: kind for kind in (Ocloc, PerViewOcloc, Umbra)}
 
 
-def load_model(source: str | Path, **hub: Any) -> Ocloc:
-    """A model of any method, from a folder or the Hugging Face Hub."""
+def method_class(name: str) -> type[Method]:
+    if name not in METHODS:
+        raise UserError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
+    module, _, kind = METHODS[name].partition(":")
+    return cast(type[Method], getattr(importlib.import_module(module), kind))
+
+
+def trainable_class(name: str) -> type[TrainableMethod[Any]]:
+    kind = method_class(name)
+    if not issubclass(kind, TrainableMethod):
+        raise UserError(f"{name} learns nothing, so there is nothing to train or load")
+    return kind
+
+
+def untrained_method(name: str) -> Method | None:
+    """A method that learns nothing, by its name; None for every other word."""
+    if name not in METHODS or issubclass(kind := method_class(name), TrainableMethod):
+        return None
+    return kind()
+
+
+def load_model(source: str | Path, **hub: Any) -> TrainableMethod[Any]:
+    """A trained model of any method, from a folder or the Hugging Face Hub."""
     method, _ = read_settings(find_file(source, CONFIG_FILE, hub))
     if method not in METHODS:
         raise UserError(f"{source} holds a model of method {method!r}; known are {', '.join(METHODS)}")
-    return METHODS[method].from_pretrained(source, **hub)
+    return trainable_class(method).from_pretrained(source, **hub)

@@ -97,6 +97,8 @@ class Optimisation:
     clip_norm: float = 0.0
     """Gradients of all parameters together are cut to this norm; 0 means never."""
 
+    later = frozenset({"clip_norm"})
+
     def __post_init__(self) -> None:
         require_above_zero("optimisation", self, "batch_size", "learning_rate", "decay_factor", "decay_steps")
         require_at_least_zero("optimisation", self)

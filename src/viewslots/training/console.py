@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tqdm import tqdm
@@ -11,8 +11,8 @@ from tqdm import tqdm
 class Console:
     """How it goes, on stderr: a bar with the last figures on a terminal, else a line at every row of figures."""
 
-    def __init__(self, steps: int, speaks: bool, say: Callable[[str], None]) -> None:
-        self.steps, self.speaks, self._say = steps, speaks, say
+    def __init__(self, steps: int, terms: Sequence[str], speaks: bool, say: Callable[[str], None]) -> None:
+        self.steps, self.terms, self.speaks, self._say = steps, ("loss", *terms), speaks, say
         self._scores = ""
         self._bar: tqdm[Any] | None = None
         self._first: tuple[int, float] | None = None
@@ -38,14 +38,13 @@ class Console:
     def figures(self, step: int, terms: Mapping[str, float]) -> None:
         if not self.speaks:
             return
-        names = ("loss", "nll", "view", "attr", "rho", "prs")
-        text = " ".join(f"{name} {terms[name]:.4g}" for name in names) + self._scores
+        text = " ".join(f"{name} {terms[name]:.4g}" for name in self.terms if name in terms) + self._scores
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
         else:
-            self._say(f"step {step}/{self.steps}  {self.pace(step)}  {text}")
+            self._say(f"step {step}/{self.steps}  {self.rate(step)}  {text}")
 
-    def pace(self, step: int) -> str:
+    def rate(self, step: int) -> str:
         """Rate and remaining time."""
         first, since = self._first or (step, time.monotonic())
         if step <= first:

@@ -21,8 +21,7 @@ from viewslots.data.live import SPLIT
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
 from viewslots.errors import UserError
-from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.noise import Noise
+from viewslots.methods.contract import TrainableMethod
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.world import World
 from viewslots.training.distributed import Ranks
@@ -146,21 +145,21 @@ def keyed_generator(device: torch.device, *key: str | int) -> torch.Generator:
 class NoiseSource:
     """step -> the noise of the pass. Each rank draws that of the whole batch and takes its part."""
 
-    def __init__(self, model: Ocloc, *, seed: int, batch: int, ranks: Ranks) -> None:
+    def __init__(self, model: TrainableMethod[Any], *, seed: int, batch: int, ranks: Ranks) -> None:
         self.model, self.seed, self.batch, self.ranks = model, seed, batch, ranks
 
-    def __call__(self, step: int, views: int) -> Noise:
+    def __call__(self, step: int, views: int) -> Any:
         generator = keyed_generator(self.model.device, "noise", self.seed, step)
         noise = self.model.draw_noise(self.whole(views), generator)
         parts = {field.name: self.share(getattr(noise, field.name)) for field in fields(noise)}
         return replace(noise, **parts)
 
     def share(self, values: Tensor) -> Tensor:
-        """The leading dimension counts scenes, or the views of all scenes in the per-view baseline."""
+        """The leading dimension counts scenes, or things that belong to scenes."""
         return values[self.ranks.part(len(values))] if self.ranks.count > 1 else values
 
     def whole(self, views: int) -> SceneBatch:
         """The sizes of the whole batch without its pictures."""
-        side, device = self.model.config.image_size, self.model.device
-        image = torch.zeros((), device=device).expand(self.batch, views, 3, side, side)
+        size, device = self.model.image_size, self.model.device
+        image = torch.zeros((), device=device).expand(self.batch, views, 3, *size)
         return SceneBatch(image, torch.ones((), dtype=torch.bool, device=device).expand(self.batch, views))

@@ -11,17 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
-from viewslots.training.assembly import Parts
-from viewslots.training.diagnostics import warnings
 from viewslots.training.distributed import Ranks
-from viewslots.training.run import RunFolder
-from viewslots.training.saving import Saver
+from viewslots.training.run import RunFolder, Saver
 from viewslots.training.settings import RunSettings
 from viewslots.training.signals import Interrupted, StopSignals
-from viewslots.training.state import gather_state, restore_state
-from viewslots.training.step import TERMS
-from viewslots.training.validation import ValidationResult
-from viewslots.types import LOSS_TERMS
+from viewslots.training.start import Parts
+from viewslots.training.state import Optimisers, gather_state, restore_state
+from viewslots.training.validation import ValidationResult, warnings
 
 AUTOSAVE_SECONDS = 600
 """Slow machines save at least this often, whatever the interval in steps."""
@@ -58,8 +54,9 @@ class Training:
         self, settings: RunSettings, parts: Parts, folder: RunFolder | None, ranks: Ranks, narrator: Narrator
     ) -> None:
         self.settings, self.parts, self.folder, self.ranks, self.narrator = settings, parts, folder, ranks, narrator
-        self.sums = torch.zeros(len(TERMS) + 1, device=parts.model.device)
-        """Of the terms since the last row of figures; the last one is what was minimised."""
+        self.names = ("weighted", "loss", *parts.model.terms)
+        self.sums = torch.zeros(len(self.names), device=parts.model.device)
+        """Of what was minimised, of the loss and of its terms, since the last row of figures."""
         self.facts: dict[str, Any] = {"count": 0, "best": None, "last": None, "warned": []}
         self.done = 0
         self.saver = Saver()
@@ -69,9 +66,9 @@ class Training:
         """Go back to the newest checkpoint, if there is one."""
         state = self.ranks.share(self.folder.newest(self.narrator.say) if self.folder else None)
         if state is not None:
-            restore_state(state, self.parts.model, self.parts.optimiser)
+            restore_state(state, self.parts.model, self.parts.optimisers)
             self.done, self.facts = state.step, dict(state.facts)
-            self.sums = torch.tensor(self.facts.pop("sums"), device=self.sums.device)
+            self.sums = torch.tensor(self.known_sums(self.facts.pop("sums")), device=self.sums.device)
             self.saver.last = state.step
         if self.folder:
             self.folder.rewind(self.done)
@@ -101,9 +98,9 @@ class Training:
             self.parts.feed(step, views),
             self.parts.noise(step, views),
             settings.schedule.at(step),
-            settings.optimisation.learning_rate_at(step + 1),
+            settings.optimisation.learning_rates_at(step + 1),
         )
-        self.sums = self.sums + torch.cat([terms.terms, terms.weighted[None]])
+        self.sums = self.sums + terms.stacked()
         self.facts["count"] += 1
         self.done = step + 1
         self.narrator.step(self.done)
@@ -140,9 +137,16 @@ class Training:
         """Of the steps since the last row, over all ranks; an error if any is not finite."""
         self.sums = self.ranks.mean(self.sums)
         values = (self.sums / max(self.facts["count"], 1)).tolist()
-        named = dict(zip((*TERMS, "weighted"), values, strict=True))
+        named = dict(zip(self.names, values, strict=True))
         self.require_finite([name for name, value in named.items() if not math.isfinite(value)])
-        return {"loss": sum(named[name] for name in LOSS_TERMS)} | named
+        return named
+
+    def known_sums(self, saved: list[float]) -> list[float]:
+        """Checkpoints of before held the terms, then what was minimised, and no loss: its next row lacks some steps."""
+        if len(saved) == len(self.names):
+            return saved
+        *terms, minimised = saved
+        return [minimised, 0.0, *terms]
 
     def require_finite(self, bad: list[str]) -> None:
         if not bad:
@@ -158,7 +162,7 @@ class Training:
 
     def validate(self) -> None:
         """On rank 0; the others wait. What is not finite is not scored."""
-        self.require_finite(non_finite(self.parts.model, self.parts.optimiser))
+        self.require_finite(non_finite(self.parts.model, self.parts.optimisers))
         bad = False
         if self.parts.validation is not None:
             result = self.parts.validation(self.parts.model)
@@ -194,17 +198,19 @@ class Training:
     def save(self) -> None:
         """A bad state is never saved: terms, weights and moments are looked at first. Writing goes on behind us."""
         self.means()
-        self.require_finite(non_finite(self.parts.model, self.parts.optimiser))
+        self.require_finite(non_finite(self.parts.model, self.parts.optimisers))
         if self.folder is not None:
             facts = self.facts | {"sums": self.sums.tolist()}
-            state = gather_state(self.parts.model, self.parts.optimiser, self.done, facts)
+            state = gather_state(self.parts.model, self.parts.optimisers, self.done, facts)
             self.saver.save(self.folder, state, self.settings.pinned)
 
 
-def non_finite(model: nn.Module, optimiser: torch.optim.Adam) -> list[str]:
+def non_finite(model: nn.Module, optimisers: Optimisers) -> list[str]:
     """Names of parts that hold NaN or infinities; waits for the device once."""
-    tensors: dict[str, list[Tensor]] = {"weights": [*model.parameters()], "statistics of NVIL": [*model.buffers()]}
-    tensors["moments of Adam"] = [value for moments in optimiser.state.values() for value in moments.values()]
+    tensors: dict[str, list[Tensor]] = {"weights": [*model.parameters()], "running statistics": [*model.buffers()]}
+    tensors["moments of the optimisers"] = [
+        value for one in optimisers for moments in one.state.values() for value in moments.values()
+    ]
     names = [name for name, values in tensors.items() if values]
     fine = [torch.stack([value.isfinite().all() for value in tensors[name]]).all() for name in names]
     return [name for name, good in zip(names, torch.stack(fine).tolist(), strict=True) if not good]

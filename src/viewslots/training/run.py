@@ -4,7 +4,9 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,10 +25,10 @@ from viewslots.data.disk import (
     write_json,
 )
 from viewslots.errors import UserError
-from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.contract import TrainableMethod
 from viewslots.provenance import provenance
 from viewslots.training.checkpoint import SIDECAR_ROOM, disk_errors, load_newest, save_checkpoint
-from viewslots.training.metrics import METRICS, TENSORBOARD, Metrics
+from viewslots.training.log import METRICS, TENSORBOARD, Metrics
 from viewslots.training.state import TrainState, finite_json
 
 FORMAT_VERSION = 1
@@ -116,11 +118,11 @@ class RunFolder:
     def newest(self, warn: Callable[[str], None]) -> TrainState | None:
         return load_newest(self.checkpoints, warn)
 
-    def keep_best(self, model: Ocloc, step: int, facts: dict[str, Any]) -> None:
+    def keep_best(self, model: TrainableMethod[Any], step: int, facts: dict[str, Any]) -> None:
         """Make this the run's best model; until it is durable, the older one stays."""
         self._keep("best", model, step, facts)
 
-    def keep_last(self, model: Ocloc, step: int) -> None:
+    def keep_last(self, model: TrainableMethod[Any], step: int) -> None:
         """The model at the end of training."""
         self._keep("last", model, step, {})
 
@@ -144,7 +146,7 @@ class RunFolder:
             finally:
                 self._lock.release()
 
-    def _keep(self, role: str, model: Ocloc, step: int, facts: dict[str, Any]) -> None:
+    def _keep(self, role: str, model: TrainableMethod[Any], step: int, facts: dict[str, Any]) -> None:
         pointer = self.path / f"{role}.json"
         with plain_errors("writing", pointer):
             # A resumed run may keep a step again, while the pointer still needs the folder of that name.
@@ -156,7 +158,7 @@ class RunFolder:
             self._point(pointer, name, finite_json(facts) | {"folder": name, "step": step})
             self._remove(rf"(?!{name}$){role}-\d+(-again)?")
 
-    def _write_model(self, folder: Path, model: Ocloc, origin: dict[str, Any]) -> None:
+    def _write_model(self, folder: Path, model: TrainableMethod[Any], origin: dict[str, Any]) -> None:
         """The whole folder under a draft's name, flushed, then renamed."""
         draft = folder.with_name(folder.name + ".tmp")
         try:
@@ -247,3 +249,46 @@ def _named_folder(pointer: Path) -> str | None:
         return str(read_json(pointer)["folder"])
     except (UserError, KeyError):
         return None
+
+
+class Saver:
+    """Writes checkpoints behind the loop's back: a step never waits for the disk, only for the write before.
+
+    One write at a time. A write that failed is raised by the next call; on leaving, writes are finished.
+    """
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+        """Step of the last checkpoint that is on disk."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+        self._since = time.monotonic()
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self._pool.shutdown(wait=True)
+
+    def age(self) -> float:
+        """Seconds since the last save began."""
+        return time.monotonic() - self._since
+
+    def save(self, folder: RunFolder, state: TrainState, pinned: Collection[int]) -> None:
+        self.finish()
+        self._since = time.monotonic()
+        self._pending = self._pool.submit(self._write, folder, state, pinned)
+
+    def finish(self) -> None:
+        """Wait for the write; raises what it raised."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def _write(self, folder: RunFolder, state: TrainState, pinned: Collection[int]) -> None:
+        folder.save(state, pinned=pinned)
+        self.last = state.step

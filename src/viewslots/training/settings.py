@@ -1,20 +1,21 @@
-"""What decides a run, as one frozen value: its JSON in the run folder is enough to build the run again."""
+"""What decides a run, as one frozen value: its JSON in the run folder is enough to build the run again.
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, cast
+`--set section.field=value` changes any constant of an experiment, under the name that config.json has for it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
-from viewslots.experiments import ModelPreset, model_preset, pinned_steps
-from viewslots.methods.ocloc.config import OclocConfig, from_values
-from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.schedule import Optimisation, Schedule, scaled
-from viewslots.methods.per_view.model import PerViewOcloc
-from viewslots.methods.umbra.model import Umbra
-from viewslots.training.step import Precision
+from viewslots.experiments import Experiment, experiment, full_name, pinned_steps
+from viewslots.methods.config import from_values, frozen
+from viewslots.methods.contract import Precision
+from viewslots.methods.registry import trainable_class
+from viewslots.methods.schedules import Optimisation, Schedule, scaled
 
-Method = Literal["ocloc", "per-view", "umbra"]
-METHODS: dict[str, type[Ocloc]] = {"ocloc": Ocloc, "per-view": PerViewOcloc, "umbra": Umbra}
 LIVE = "live"
 SEEDS = 2**63
 """Generators take seeds below this, and above its negative."""
@@ -22,11 +23,13 @@ SEEDS = 2**63
 
 @dataclass(frozen=True)
 class RunSettings:
-    """A preset, squeezed to the length of this run, and everything else that its result depends on."""
+    """An experiment, squeezed to the length of this run, and everything else that its result depends on."""
 
     preset: str
-    method: Method
-    model: OclocConfig
+    """The experiment, METHOD/DATA."""
+    method: str
+    model: Any
+    """The method's config."""
     schedule: Schedule
     optimisation: Optimisation
     """Its batch size is that of all ranks together."""
@@ -42,7 +45,7 @@ class RunSettings:
     init: str | None
     """Where the first weights came from, if not from the seed."""
     pinned: tuple[int, ...]
-    """Steps whose checkpoints are kept for good: other presets start from them."""
+    """Steps whose checkpoints are kept for good: other experiments start from them."""
     precision: Precision
     fast: bool
     validate_every: int
@@ -54,8 +57,8 @@ class RunSettings:
         require_counts({"log_every": self.log_every, "views": self.views})
         if not -SEEDS < self.seed < SEEDS:
             raise UserError(f"--seed is {self.seed}, but must have at most 63 bits")
-        if method_class(self.method).config_class is not type(self.model):
-            raise UserError(f"--method {self.method} is not for the preset {self.preset}")
+        if trainable_class(self.method).config_class is not type(self.model):
+            raise UserError(f"--method {self.method} is not for the experiment {self.preset}")
 
     @property
     def steps(self) -> int:
@@ -97,20 +100,14 @@ class RunSettings:
         known = [field.name for field in fields(cls)]
         if missing := [name for name in known if name not in values]:
             raise UserError(f"the configuration of this run lacks {', '.join(missing)}: was it made by train?")
-        kind = method_class(values["method"])
+        kind = trainable_class(values["method"])
         nested = {
             "model": kind.config_class.from_json(values["model"]),
             "schedule": from_values(kind.schedule_class, values["schedule"]),
-            "optimisation": from_values(Optimisation, values["optimisation"]),
+            "optimisation": from_values(kind.optimisation_class, values["optimisation"]),
             "pinned": tuple(values["pinned"]),
         }
         return cls(**{name: values[name] for name in known} | nested)
-
-
-def method_class(name: str) -> type[Ocloc]:
-    if name not in METHODS:
-        raise UserError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
-    return METHODS[name]
 
 
 def require_counts(counts: Mapping[str, int]) -> None:
@@ -119,13 +116,9 @@ def require_counts(counts: Mapping[str, int]) -> None:
             raise UserError(f"{name} is {value}, but must be at least 1")
 
 
-def own_method(preset: ModelPreset) -> Method:
-    return cast(Method, next(name for name, kind in METHODS.items() if kind is preset.kind))
-
-
 def pinned_for(preset: str, steps: int) -> tuple[int, ...]:
     """Pinned steps of a run of this length."""
-    factor = steps / model_preset(preset).schedule.steps
+    factor = steps / experiment(preset).schedule.steps
     return tuple(scaled(step, factor) for step in pinned_steps(preset))
 
 
@@ -135,7 +128,7 @@ def plan_run(
     *,
     stored_views: int,
     data_sha256: str | None,
-    method: Method | None = None,
+    method: str | None = None,
     steps: int | None = None,
     batch: int | None = None,
     learning_rate: float | None = None,
@@ -148,26 +141,26 @@ def plan_run(
     checkpoint_every: int | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> RunSettings:
-    """A preset for this data and length; what is None is as in the preset, or a share of the run.
+    """An experiment for this data and length; what is None is as in the experiment, or a share of the run.
 
     `changes` come last: a constant that counts steps is taken as it is given, not squeezed once more.
     """
-    chosen = model_preset(preset)
+    chosen = experiment(preset)
     length = chosen.schedule.steps if steps is None else steps
     size = chosen.optimisation.batch_size if batch is None else batch
     require_counts({"--steps": length, "--batch": size})
     squeezed = chosen.squeezed(length)
     rate = squeezed.optimisation.learning_rate if learning_rate is None else learning_rate
     settings = RunSettings(
-        preset=preset,
-        method=method or own_method(chosen),
+        preset=full_name(preset),
+        method=method or chosen.method,
         model=chosen.model,
         schedule=squeezed.schedule,
         optimisation=replace(squeezed.optimisation, batch_size=size, learning_rate=rate),
         views=min(chosen.views, stored_views) if views is None else views,
         data=data,
         data_sha256=data_sha256,
-        world=chosen.world,
+        world=chosen.data,
         seed=seed,
         init=init,
         pinned=pinned_for(preset, length),
@@ -190,3 +183,65 @@ def require_init(settings: RunSettings) -> None:
             f"`viewslots train {first} --data DIR --run FIRST`, then this command with --init FIRST "
             "(the name of a shipped model does as well)"
         )
+
+
+SECTIONS = ("model", "schedule", "optimisation")
+OPTIONS = {"schedule.steps": "steps", "optimisation.batch_size": "batch", "optimisation.learning_rate": "learning_rate"}
+"""Fields that have an option of their own, and the argument of plan_run behind it."""
+
+
+def parse_changes(words: Sequence[str], chosen: Experiment) -> dict[str, Any]:
+    """Values by dotted name, of the type that the field has; ranges are checked where the config is made."""
+    changes: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise UserError(f"--set {word}: give section.field=value, such as schedule.temperature_start=2")
+        if name in changes:
+            raise UserError(f"--set {name}: given twice")
+        changes[name] = typed(name, text, kind_of(name, chosen))
+    return changes
+
+
+def with_changes(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of plan_run: those given by options, and the changes; one that has an option counts as that option."""
+    options = {OPTIONS[name]: value for name, value in changes.items() if name in OPTIONS}
+    if twice := [name for name in changes if OPTIONS.get(name) in given]:
+        option = "--" + OPTIONS[twice[0]].replace("_", "-")
+        raise UserError(f"{option} and --set {twice[0]} are the same: give one of them")
+    others = {name: value for name, value in changes.items() if name not in OPTIONS}
+    return {**given, **options} | ({"changes": others} if others else {})
+
+
+def kind_of(name: str, chosen: Experiment) -> Any:
+    """The type of a field; if there is none of that name, an error with those there are."""
+    section = name.split(".")[0]
+    if section not in SECTIONS:
+        raise UserError(f"--set {name}: unknown section {section!r}; known are {', '.join(SECTIONS)}")
+    known = dict(fields_below(type(getattr(chosen, section)), section + "."))
+    if name not in known:
+        raise UserError(f"--set {name}: no such field; known are {', '.join(known)}")
+    return known[name]
+
+
+def fields_below(kind: type[Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Dotted name and type of every field, through configs within configs."""
+    for name, hint in get_type_hints(kind).items():
+        if is_dataclass(hint):
+            yield from fields_below(hint, f"{prefix}{name}.")  # type: ignore[arg-type]
+        else:
+            yield prefix + name, hint
+
+
+def typed(name: str, text: str, kind: Any) -> Any:
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind in (int, float):
+            return kind(text)
+        if get_origin(kind) is tuple:
+            return frozen(json.loads(text))
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "a JSON list")
+        raise UserError(f"--set {name}={text}: must be {wanted}") from None
+    return None if NoneType in get_args(kind) and text.lower() == "none" else text

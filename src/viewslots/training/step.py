@@ -1,47 +1,40 @@
 """One training step: weights moved, terms of the loss answered on the device, without waiting for it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewslots.methods.ocloc.fast.accelerate import accelerated
-from viewslots.methods.ocloc.fast.half import HalfWeights, with_half_weights
-from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.noise import Noise
-from viewslots.methods.ocloc.objective import weighted_loss
-from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.types import ElboTerms, SceneBatch
+from viewslots.methods.contract import Losses, Precision, TrainableMethod, WeightTwins, tensors_of
+from viewslots.methods.schedules import Scheduled
+from viewslots.types import SceneBatch
 
-Precision = Literal["bf16", "fp32"]
-TERMS = tuple(field.name for field in fields(ElboTerms))
+Model = TrainableMethod[Any]
 
 
 @dataclass(frozen=True)
 class StepTerms:
     """What a step says of its batch: means over the scenes, on the device. Reading waits for it: read rarely."""
 
-    weighted: Float[Tensor, ""]
-    """What was minimised."""
+    minimised: Float[Tensor, ""]
+    comparable: Float[Tensor, ""]
     terms: Float[Tensor, "terms"]
-    """In the order of TERMS, without the weights of the KL terms."""
+    """In the order of the method's own list."""
+
+    def stacked(self) -> Float[Tensor, "2+terms"]:
+        return torch.cat([self.minimised[None], self.comparable[None], self.terms])
 
 
 class Step(Protocol):
-    def __call__(self, batch: SceneBatch, noise: Noise, annealing: Annealing, learning_rate: float) -> StepTerms: ...
+    def __call__(
+        self, batch: SceneBatch, noise: Any, scheduled: Scheduled, learning_rates: Sequence[float]
+    ) -> StepTerms: ...
 
 
-def make_optimiser(model: nn.Module, device: torch.device) -> torch.optim.Adam:
-    """Adam as in the paper. On a GPU its step counts and learning rate live there, so that a graph can hold a step."""
-    on_gpu = device.type == "cuda"
-    rate: float | Tensor = torch.zeros((), device=device) if on_gpu else 0.0
-    return torch.optim.Adam(model.parameters(), lr=rate, fused=True, capturable=on_gpu)
-
-
-def set_learning_rate(optimiser: torch.optim.Adam, value: float) -> None:
+def set_learning_rate(optimiser: torch.optim.Optimizer, value: float) -> None:
     for group in optimiser.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(value)
@@ -49,38 +42,52 @@ def set_learning_rate(optimiser: torch.optim.Adam, value: float) -> None:
             group["lr"] = value
 
 
-class EagerStep:
-    """Forward, backward, Adam. `model` answers ElboTerms: an Ocloc, its accelerated view, or one wrapped for ranks.
+def trained_parameters(optimisers: Sequence[torch.optim.Optimizer]) -> list[nn.Parameter]:
+    return [parameter for one in optimisers for group in one.param_groups for parameter in group["params"]]
 
-    Where that view holds half-precision twins of weights, `half` is what joins them.
-    """
+
+class EagerStep:
+    """Forward, backward, clip, move. `module` answers Losses: a method, its fast twin, or one wrapped for ranks."""
 
     def __init__(
         self,
-        model: nn.Module,
-        optimiser: torch.optim.Adam,
+        module: nn.Module,
+        optimisers: Sequence[torch.optim.Optimizer],
         precision: Precision,
-        half: HalfWeights | None = None,
+        clip_norm: float = 0.0,
+        twins: WeightTwins | None = None,
     ) -> None:
-        self.model, self.optimiser, self.precision, self.half = model, optimiser, precision, half
+        self.module, self.optimisers, self.precision, self.clip_norm = module, optimisers, precision, clip_norm
+        self.twins = twins
 
-    def __call__(self, batch: SceneBatch, noise: Noise, annealing: Annealing, learning_rate: float) -> StepTerms:
-        set_learning_rate(self.optimiser, learning_rate)
-        return self.run(batch, noise, annealing)
+    def __call__(
+        self, batch: SceneBatch, noise: Any, scheduled: Scheduled, learning_rates: Sequence[float]
+    ) -> StepTerms:
+        self.set_learning_rates(learning_rates)
+        return self.run(batch, noise, scheduled)
 
-    def run(self, batch: SceneBatch, noise: Noise, annealing: Annealing) -> StepTerms:
-        self.optimiser.zero_grad(set_to_none=True)
-        if self.half is not None:
-            self.half.refresh()
+    def set_learning_rates(self, values: Sequence[float]) -> None:
+        for optimiser, value in zip(self.optimisers, values, strict=True):
+            set_learning_rate(optimiser, value)
+
+    def run(self, batch: SceneBatch, noise: Any, scheduled: Scheduled) -> StepTerms:
+        for optimiser in self.optimisers:
+            optimiser.zero_grad(set_to_none=True)
+        if self.twins is not None:
+            self.twins.refresh()
         device = batch.image.device.type
         with torch.autocast(device, torch.bfloat16, enabled=self.precision == "bf16"):
-            terms: ElboTerms = self.model(batch, annealing, noise)
-            loss = weighted_loss(terms, annealing).mean()
+            losses: Losses = self.module(batch, scheduled, noise)
+            loss = losses.minimised.mean()
         loss.backward()  # type: ignore[no-untyped-call]
-        if self.half is not None:
-            self.half.collect()
-        self.optimiser.step()
-        return StepTerms(loss.detach(), torch.stack([getattr(terms, name).detach().mean() for name in TERMS]))
+        if self.twins is not None:
+            self.twins.collect()
+        if self.clip_norm:
+            nn.utils.clip_grad_norm_(trained_parameters(self.optimisers), self.clip_norm)
+        for optimiser in self.optimisers:
+            optimiser.step()
+        terms = torch.stack([value.detach().mean() for value in losses.terms.values()])
+        return StepTerms(loss.detach(), losses.comparable.detach().mean(), terms)
 
 
 class GraphStep:
@@ -97,62 +104,69 @@ class GraphStep:
         self._recordings: dict[torch.Size, Recording] = {}
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    def __call__(self, batch: SceneBatch, noise: Noise, annealing: Annealing, learning_rate: float) -> StepTerms:
-        set_learning_rate(self.step.optimiser, learning_rate)
-        given = (batch, noise, annealing.tensors(batch.image.device))
+    def __call__(
+        self, batch: SceneBatch, noise: Any, scheduled: Scheduled, learning_rates: Sequence[float]
+    ) -> StepTerms:
+        self.step.set_learning_rates(learning_rates)
+        given = (batch, noise, scheduled.tensors(batch.image.device))
         shape = batch.image.shape
         if shape not in self._recordings:
             self._recordings[shape] = self.record(given)
         recording = self._recordings[shape]
-        for buffer, value in zip(tensors(recording.inputs), tensors(given), strict=True):
+        for buffer, value in zip(tensors_of(recording.inputs), tensors_of(given), strict=True):
             buffer.copy_(value)
         recording.graph.replay()
-        return StepTerms(recording.terms.weighted.clone(), recording.terms.terms.clone())
+        answered = recording.terms
+        return StepTerms(answered.minimised.clone(), answered.comparable.clone(), answered.terms.clone())
 
     def record(self, given: "Inputs") -> "Recording":
-        optimiser = self.step.optimiser
+        optimisers = self.step.optimisers
         before = [(tensor, tensor.detach().clone()) for tensor in self.state()]
-        known = set(optimiser.state)
+        known = [set(optimiser.state) for optimiser in optimisers]
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for _ in range(self.WARM_UP):
                 self.step.run(*given)
         torch.cuda.current_stream().wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        optimiser.zero_grad(set_to_none=True)
+        for optimiser in optimisers:
+            optimiser.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph, stream=self._stream):
             terms = self.step.run(*given)
         with torch.no_grad():
             for tensor, value in before:
                 tensor.copy_(value)
-            for parameter in set(optimiser.state) - known:
-                for value in optimiser.state[parameter].values():
-                    value.zero_()
+            for optimiser, old in zip(optimisers, known, strict=True):
+                for parameter in set(optimiser.state) - old:
+                    for value in optimiser.state[parameter].values():
+                        value.zero_()
         return Recording(graph, given, terms)
 
     def state(self) -> Iterator[Tensor]:
-        """All that a step changes: weights, buffers, and Adam's moments where there are some already.
+        """All that a step changes: weights, buffers, and what optimisers keep of them where there is some already.
 
         Half-precision twins are not among them: every step begins by casting them anew.
         """
-        yield from self.step.model.buffers()
-        for group in self.step.optimiser.param_groups:
-            yield from group["params"]
-        for entries in self.step.optimiser.state.values():
-            yield from entries.values()
+        yield from self.step.module.buffers()
+        yield from trained_parameters(self.step.optimisers)
+        for optimiser in self.step.optimisers:
+            for entries in optimiser.state.values():
+                yield from entries.values()
 
 
-def fast_step(model: Ocloc, optimiser: torch.optim.Adam, precision: Precision) -> Step:
+def fast_step(
+    model: Model, optimisers: Sequence[torch.optim.Optimizer], precision: Precision, clip_norm: float = 0.0
+) -> Step:
     """The fastest step for the device the model is on, in one process."""
-    if model.device.type != "cuda":
-        return EagerStep(accelerated(model), optimiser, precision)
-    torch.backends.cudnn.benchmark = True
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    view, half = with_half_weights(model) if precision == "bf16" else (model, None)
-    return GraphStep(EagerStep(accelerated(view), optimiser, precision, half))
+    on_gpu = model.device.type == "cuda"
+    if on_gpu:
+        torch.backends.cudnn.benchmark = True
+    twin = model.fast(precision)
+    step = EagerStep(twin.module, optimisers, precision, clip_norm, twin.weights)
+    return GraphStep(step) if on_gpu and model.capturable else step
 
 
-Inputs = tuple[SceneBatch, Noise, Annealing]
+Inputs = tuple[SceneBatch, Any, Scheduled]
 
 
 @dataclass(frozen=True)
@@ -160,15 +174,3 @@ class Recording:
     graph: torch.cuda.CUDAGraph
     inputs: Inputs
     terms: StepTerms
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors of nested tuples and dataclasses, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from tensors(item)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from tensors(getattr(value, field.name))

@@ -1,5 +1,5 @@
-"""The loss and the scores on held-out scenes, so that steps compare: always the same noise, all weights 1, no
-compactness noise, the final temperatures."""
+"""The loss, the scores and the health of a model on held-out scenes, so that steps compare: always the same noise, the
+scheduled values for use after training, answers without the slow parts of a search."""
 
 import math
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
@@ -15,23 +16,53 @@ from viewslots.data.store import SplitArrays
 from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
 from viewslots.figures.sheets import decomposition_sheet
-from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.contract import Search
 from viewslots.metrics.score import SceneScores, score_scenes
 from viewslots.scenes.world import World
-from viewslots.training.diagnostics import Diagnostics, diagnose
 from viewslots.training.feed import keyed_generator, shrink_factor, shrunk
-from viewslots.types import Decomposition, ElboTerms, Pictures, SceneBatch
+from viewslots.training.step import Model
+from viewslots.types import Decomposition, Pictures, SceneBatch
 
 LOSS_SCENES, SCORE_SCENES, SHEET_SCENES = 256, 64, 2
 LIVE_SCENES, RENDER_SCENES = 64, 8
 BATCH = 8
+SHARED = 0.9
+"""Entropy of the masks, as a share of its largest value, above which no slot has anything of its own."""
+PATIENCE = 0.2
+"""Share of a run after which objects should have appeared."""
+ABSENT = 0.02
+"""Objects a scene below which there are none to speak of."""
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Is it learning, or has it collapsed? What a method does not answer is None."""
+
+    layers: int
+    slots_used: float
+    """Object slots that win a pixel in some view, a scene."""
+    background_share: float | None
+    """Share of pixels that the background wins."""
+    mask_entropy: float
+    """Mean over the pixels of the entropy of the L masks, in nats."""
+    object_entropy: float
+    """The same among the object masks, where and as far as objects are."""
+    absent: float | None
+    """Share of presences below 0.5."""
+    own: dict[str, float]
+    """Numbers of the method's own."""
+
+    def to_json(self) -> dict[str, Any]:
+        shared = {name: value for name, value in vars(self).items() if name not in ("own", "layers")}
+        return {name: value for name, value in shared.items() if value is not None} | self.own
 
 
 @dataclass(frozen=True)
 class ValidationResult:
     terms: dict[str, float]
-    """Means over the scenes; `loss` is L."""
+    """Means over the scenes; `loss` is the one that compares."""
     scores: dict[str, float | None]
+    """None where the data set has no truth to tell."""
     diagnostics: Diagnostics
     sheet: Image.Image
 
@@ -54,19 +85,16 @@ class Validation:
             raise UserError("the split 'valid' has no scenes; make some with make-data --valid-scenes N")
 
     @torch.no_grad()
-    def __call__(self, model: Ocloc) -> ValidationResult | None:
+    def __call__(self, model: Model) -> ValidationResult | None:
         """None where the loss is no longer a finite number: there is nothing to score then."""
         was_training = model.training
-        care = model.care
-        model.eval()  # NVIL's statistics stay as they are
-        model.take_care(care and replace(care, looks=0, refinement=0))  # which take longest, and say little of training
+        model.eval()  # running statistics stay as they are
         try:
             terms = self.terms(model)
             finite = all(math.isfinite(value) for value in terms.values())
             return ValidationResult(terms, *self.answers(model)) if finite else None
         finally:
             model.train(was_training)
-            model.take_care(care)
 
     def parts(self, scenes: int) -> list[range]:
         count = min(scenes, len(self.data))
@@ -76,34 +104,87 @@ class Validation:
         batch = self.data.batch(scenes)
         return replace(batch, image=shrunk(batch.image, self.factor))
 
-    def terms(self, model: Ocloc) -> dict[str, float]:
+    def terms(self, model: Model) -> dict[str, float]:
         """Sums over the scenes, then the mean: parts may differ in size."""
-        annealing, totals = model.annealed(), dict.fromkeys((field.name for field in fields(ElboTerms)), 0.0)
-        total, count = 0.0, 0
+        scheduled, totals, count = model.annealed(), dict.fromkeys(("loss", *model.terms), 0.0), 0
         for scenes in self.parts(LOSS_SCENES):
             batch = self.batch(scenes)
             noise = model.draw_noise(batch, keyed_generator(self.device, "validation loss", scenes.start))
-            terms = model.elbo(batch, annealing, noise)
-            for name in totals:
-                totals[name] += getattr(terms, name).sum().item()
-            total, count = total + terms.loss.sum().item(), count + len(scenes)
-        return {"loss": total / count} | {name: value / count for name, value in totals.items()}
+            losses = model(batch, scheduled, noise)
+            for name, values in ({"loss": losses.comparable} | losses.terms).items():
+                totals[name] += values.sum().item()
+            count += len(scenes)
+        return {name: value / count for name, value in totals.items()}
 
-    def answers(self, model: Ocloc) -> tuple[dict[str, float | None], Diagnostics, Image.Image]:
-        answers, chances, scores, images = [], [], [], []
+    def answers(self, model: Model) -> tuple[dict[str, float | None], Diagnostics, Image.Image]:
+        found, own, scores, images = [], [], [], []
+        search = quick_search(model.default_search)
         for scenes in self.parts(SCORE_SCENES):
-            batch = self.batch(scenes)
-            noise = model.draw_noise(batch, self.generator(scenes))
-            chances.append(model.infer(batch, noise).log_pi)
-            answers.append(model.decompose(batch, self.generator(scenes)))
-            scores.append(score_scenes(answers[-1], shrunk_truth(self.data.truth(scenes), self.factor)))
+            batch, generator = self.batch(scenes), keyed_generator(self.device, "validation answer", scenes.start)
+            answer = model.infer(batch, generator, search=search)
+            found.append(answer.decomposition())
+            own.append((len(scenes), model.diagnostics(answer)))
+            scores.append(score_scenes(found[-1], shrunk_truth(self.data.truth(scenes), self.factor)))
             images.append(batch.image)
-        answer, size = concatenate(answers), model.config.image_size
-        sheet = decomposition_sheet(torch.cat(images)[:SHEET_SCENES], answer, zoom=max(1, 64 // size))
-        return plain(SceneScores.concatenate(scores).paper()), diagnose(answer, torch.cat(chances)), sheet
+        shown = concatenate(found)
+        sheet = decomposition_sheet(torch.cat(images)[:SHEET_SCENES], shown, zoom=max(1, 64 // model.image_size[0]))
+        return plain(SceneScores.concatenate(scores).paper()), diagnose(shown, weighted_means(own)), sheet
 
-    def generator(self, scenes: range) -> torch.Generator:
-        return keyed_generator(self.device, "validation answer", scenes.start)
+
+def quick_search(search: Search | None) -> Search | None:
+    """Without further looks and refinement, which take longest and say little of training."""
+    return search and replace(search, looks=0, refinement=0)
+
+
+def weighted_means(parts: list[tuple[int, dict[str, float]]]) -> dict[str, float]:
+    total = sum(count for count, _ in parts)
+    return {name: sum(count * values[name] for count, values in parts) / total for name in parts[0][1]}
+
+
+@torch.no_grad()
+def diagnose(answer: Decomposition, own: dict[str, float]) -> Diagnostics:
+    masks, first = answer.layer_masks, int(answer.has_background)
+    winner = masks.argmax(2)
+    won = torch.stack([(winner == layer).flatten(1).any(1) for layer in range(first, masks.shape[2])], 1)
+    return Diagnostics(
+        layers=masks.shape[2],
+        slots_used=won.sum(1).float().mean().item(),
+        background_share=(winner == 0).float().mean().item() if answer.has_background else None,
+        mask_entropy=entropy(masks).mean().item(),
+        object_entropy=object_entropy(masks[:, :, first:]),
+        absent=None if answer.presence is None else (answer.presence < 0.5).float().mean().item(),
+        own=own,
+    )
+
+
+def entropy(shares: Float[Tensor, "B M L H W"]) -> Float[Tensor, "B M H W"]:
+    return torch.special.entr(shares).sum(2)
+
+
+def object_entropy(objects: Float[Tensor, "B M K H W"]) -> float:
+    """Weighted by how much of a pixel belongs to objects at all."""
+    mass = objects.sum(2)
+    within = entropy(objects / mass.clamp(min=1e-6)[:, :, None])
+    return float((mass * within).sum() / mass.sum().clamp(min=1e-6))
+
+
+def warnings(found: Diagnostics, step: int, steps: int) -> dict[str, str]:
+    """What a person should know, by kind, a sentence each; nothing before the share PATIENCE of the run."""
+    if step < PATIENCE * steps:
+        return {}
+    L, said = found.layers, {}
+    slots = L - (found.background_share is not None)
+    if found.slots_used < ABSENT:
+        said["no objects"] = (
+            f"no objects by step {step}: the background takes every pixel; try another --seed or more --steps"
+        )
+    together = slots > 1 and found.object_entropy > SHARED * math.log(slots) and found.slots_used >= ABSENT
+    if together or found.mask_entropy > SHARED * math.log(L):
+        said["shared"] = (
+            f"all slots share everything at step {step}: none has an object of its own; try another --seed or a lower "
+            "--learning-rate"
+        )
+    return said
 
 
 def plain(scores: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -45,7 +45,7 @@ def move(
     first). It goes as far as the model can follow, and may change a little in looks."""
     scene.check_objects([k])
     view = scene.views[0] if view is None else view
-    code = moved(scene.reader.model.generation, scene.objects[k], view, shift)
+    code = moved(scene.reader.scenes, scene.background, scene.objects[k], view, shift)
     return replace(scene, objects=torch.cat([scene.objects[:k], code[None], scene.objects[k + 1 :]]))
 
 

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.methods.ocloc.generation import Generation
-from viewslots.types import Latents
+from viewslots.methods.contract import SceneCodes, SceneMethod
 
 STEPS = 12
 LONGEST = 1.0
@@ -20,7 +19,8 @@ SMALLEST_AREA = 1e-3
 
 
 def moved(
-    generation: Generation,
+    model: SceneMethod,
+    background: Float[Tensor, "Dbck"],
     code: Float[Tensor, "Dattr"],
     view: Float[Tensor, "Dview"],
     shift: tuple[float, float],
@@ -28,7 +28,7 @@ def moved(
     """The code of the object `shift` further (right, down) in shares of the picture: as near to that as steps come."""
 
     def facts(candidate: Tensor) -> Tensor:
-        return appearance_facts(generation, candidate, view)
+        return appearance_facts(model, background, candidate, view)
 
     change = torch.tensor([*shift, 0.0, 0.0, 0.0], dtype=code.dtype, device=code.device)
     with torch.enable_grad():
@@ -41,12 +41,14 @@ def moved(
 
 
 def appearance_facts(
-    generation: Generation, code: Float[Tensor, "Dattr"], view: Float[Tensor, "Dview"]
+    model: SceneMethod,
+    background: Float[Tensor, "Dbck"],
+    code: Float[Tensor, "Dattr"],
+    view: Float[Tensor, "Dview"],
 ) -> Float[Tensor, "5"]:
     """Of the complete shape: its middle (x, y) and its mean colour, all about 0 to 1."""
-    nothing = torch.zeros(1, generation.background_dim, dtype=code.dtype, device=code.device)
-    layers = generation(Latents(view[None, None], nothing, code[None, None], torch.zeros_like(code[None, :1])))
-    shape, colour = layers.logit_shp[0, 0, 0].sigmoid(), layers.appearance[0, 0, 0]
+    alone = model.render_codes(SceneCodes(view[None], background, code[None], torch.ones_like(code[:1])))
+    shape, colour = alone.complete[0, 0], alone.appearance[0, 0]
     H, W = shape.shape
     area = shape.sum() + SMALLEST_AREA
     y, x = ((torch.arange(side, device=shape.device) + 0.5) / side for side in (H, W))

@@ -4,18 +4,17 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.errors import UserError
+from viewslots.methods.contract import LayeredViews, SceneAnswer, SceneCodes, SceneMethod, Search, TrainableMethod
 from viewslots.methods.inputs import check_slots, check_views
-from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.noise import Source
-from viewslots.methods.ocloc.search import Care, careful, careful_views
 from viewslots.runs import HUB, Which, find_run, load_run
-from viewslots.types import Latents, Posterior, Rendering, SceneBatch
+from viewslots.types import SceneBatch
 from viewslots.viewpoints.likeness import Typical, read_typical
 from viewslots.viewpoints.photos import Pictured, read_pictures
 
@@ -23,8 +22,6 @@ PRESENT = 0.5
 """An object is present from this probability on."""
 MOST_SLOTS = 64
 """Memory grows with them; no scene of ours has more objects."""
-STARTS = 6
-"""Random starts for an answer that people look at, of a model that takes no care by itself."""
 VIEWS_AT_ONCE = 8
 """Bounds the memory of `render_many`; larger batches are not faster on a CPU."""
 
@@ -75,88 +72,79 @@ class View:
 class Reader:
     """A model in evaluation mode that answers about one scene at a time, repeatably."""
 
-    model: Ocloc
+    model: TrainableMethod[Any]
     name: str = ""
     typical: Typical | None = None
     """How well it rebuilds the kind of pictures it was trained on, where that was measured."""
 
     def __post_init__(self) -> None:
-        if not self.model.knows_viewpoints:
+        if not isinstance(self.model, SceneMethod):
             raise UserError(
-                f"{self.name or 'this model'}: the per-view baseline knows no scene apart from a view, "
-                "so there is no camera to turn; take a model of method ocloc"
+                f"{self.name or 'this model'}: {self.model.name} knows no scene apart from its views, "
+                "so there is no camera to turn; take another method, such as umbra"
             )
         self.model.eval()
 
     @property
+    def scenes(self) -> SceneMethod:
+        """The model, as one whose scenes can be edited and turned."""
+        assert isinstance(self.model, SceneMethod)
+        return self.model
+
+    @property
     def size(self) -> int:
         """Side of the square pictures."""
-        return self.model.config.image_size
+        return self.model.image_size[0]
 
     @property
     def slots(self) -> int:
         """How many objects it was trained to look for."""
-        return self.model.config.slots
+        return self.model.slots
 
     @property
     def view_dim(self) -> int:
-        return self.model.config.view_dim
+        return self.scenes.view_dim
 
     @property
     def device(self) -> torch.device:
         return self.model.device
 
     @property
-    def care(self) -> Care:
-        """How scenes are answered: as the model itself does, and never as carelessly as in the paper."""
-        return self.model.care or Care()
-
-    @property
-    def starts(self) -> int:
-        """How many random starts are tried for what people look at."""
-        return STARTS if self.model.care is None else self.model.care.starts
+    def search(self) -> Search | None:
+        """How scenes are answered unless told otherwise: as they are scored."""
+        return self.model.default_search
 
     @torch.no_grad()
     def decompose(
-        self, images: Pictured, *, seed: int = 0, slots: int | None = None, starts: int | None = None
+        self,
+        images: Pictured,
+        *,
+        seed: int = 0,
+        slots: int | None = None,
+        starts: int | None = None,
+        search: Search | None = None,
     ) -> "InferredScene":
         """The scene behind pictures (files, PIL pictures, arrays, or a tensor [M,3,H,W]) taken from unknown viewpoints.
 
-        The seed decides where the slots start (line 4 of Algorithm 1). All else is fixed: means of the latents, and as
-        background the slot with the largest pi instead of a sample. Objects that are not worth their description, such
-        as a second copy of one, are absent. With several starts (default: as many as the model itself takes), those of
-        `seed` and of the seeds after it are tried, and the one that describes the pictures most shortly goes on, to
-        further looks and refinement if the model takes that care. None of this needs the truth.
+        The answer is found as `evaluate` finds it: as the method does by default, or by `search`. `starts` changes the
+        number of random starts alone; 0 gives the plain answer of the method's paper. The seed decides all randomness.
         """
-        care = self.care if starts is None else replace(self.care, starts=starts)
         batch, slots = self.batch(images), self.chosen_slots(slots)
-        self.model.check(batch)
-        seeds = range(seed, seed + care.draws)
-        noises = [self.model.draw_latent_noise(batch, seeded(one), slots) for one in seeds]
-        posterior = careful(self.model, batch, noises, self.model.annealed(), care)
-        return InferredScene(
-            reader=self,
-            images=batch.image[0],
-            views=posterior.mu_view[0],
-            background=posterior.mu_bck[0],
-            objects=posterior.mu_attr[0],
-            presence=posterior.kappa[0],
-            posterior=posterior,
-        )
+        answer = self.model.infer(batch, seeded(seed), slots, self.chosen_search(search, starts))
+        assert isinstance(answer, SceneAnswer)
+        return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer)
+
+    def chosen_search(self, search: Search | None, starts: int | None) -> Search | None:
+        chosen = search or self.search
+        if starts is None:
+            return chosen
+        return replace(chosen or Search(), starts=starts) if starts else None
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":
         """A whole scene from the prior: objects, background, presences (0 or 1) and viewpoints that nobody has seen."""
-        M, K = check_views(views), self.chosen_slots(slots)
-        latents = self.model.generation.prior(1, M, K, self.model.config.alpha, Source(seeded(seed), self.device))
-        return InferredScene(
-            reader=self,
-            images=None,
-            views=latents.z_view[0],
-            background=latents.z_bck[0],
-            objects=latents.z_attr[0],
-            presence=latents.z_prs[0],
-        )
+        drawn = self.scenes.sample_codes(check_views(views), self.chosen_slots(slots), seeded(seed))
+        return InferredScene(self, None, **vars(drawn))
 
     def chosen_slots(self, slots: int | None) -> int:
         if slots is not None and slots > MOST_SLOTS:
@@ -176,12 +164,12 @@ class InferredScene:
     images: Float[Tensor, "M 3 H W"] | None = field(repr=False)
     """What was seen; None for a scene from the prior."""
     views: Float[Tensor, "M Dview"]
-    """Means of z_view, a row for each picture."""
+    """Codes of the viewpoints, a row for each picture."""
     background: Float[Tensor, "Dbck"] = field(repr=False)
     objects: Float[Tensor, "K Dattr"] = field(repr=False)
     presence: Float[Tensor, "K"]
     """Probabilities; present if >= 0.5."""
-    posterior: Posterior | None = field(default=None, repr=False)
+    answer: SceneAnswer | None = field(default=None, repr=False)
     """All that was inferred from the pictures; edits leave it as it is."""
 
     def present(self) -> list[int]:
@@ -218,29 +206,27 @@ class InferredScene:
     @torch.no_grad()
     def _rendered(self, views: Float[Tensor, "V Dview"], shown: tuple[int, ...]) -> Iterator[View]:
         """Only shown objects are decoded. Where there are none, one that is absent stands in, since K is at least 1."""
-        model, decoded = self.reader.model, list(shown) or [0]
-        presence = torch.full((1, len(decoded)), torch.inf if shown else -torch.inf, device=views.device)
-        latents = Latents(views[None], self.background[None], self.objects[decoded][None], presence)
-        layers = model.generation(latents)  # model.render, but that the background is known before shadows fall on it
-        rendering = model.overlay(layers, latents, layers.logit_shp, layers.appearance, model.annealed())
-        return (self._view(rendering, layers.background[0, v], v, shown) for v in range(len(views)))
+        decoded = list(shown) or [0]
+        presence = torch.full((len(decoded),), float(bool(shown)), device=views.device)
+        codes = SceneCodes(views, self.background, self.objects[decoded], presence)
+        layered = self.reader.scenes.render_codes(codes)
+        return (self._view(layered, v, shown) for v in range(len(views)))
 
-    def _view(self, rendering: Rendering, bare: Float[Tensor, "3 H W"], v: int, shown: tuple[int, ...]) -> View:
+    def _view(self, layered: LayeredViews, v: int, shown: tuple[int, ...]) -> View:
         K, S = len(self.objects), list(shown)
 
         def spread(values: Tensor, fill: float = 0.0) -> Tensor:
             return values.new_full((K, *values.shape[1:]), fill).index_copy(0, index, values[: len(S)])
 
-        index = torch.tensor(S, dtype=torch.long, device=rendering.order.device)
-        perceived = rendering.perceived[0, v]
+        index = torch.tensor(S, dtype=torch.long, device=layered.order.device)
         return View(
-            image=rendering.reconstruction[0, v],
-            masks=torch.cat([perceived[:1], spread(perceived[1:])]),
-            complete=spread(rendering.logit_shp[0, v].sigmoid()),
-            appearance=spread(rendering.appearance[0, v]),
-            background=rendering.background[0, v],
-            bare=bare,
-            order=spread(rendering.order[0, v], -torch.inf),
+            image=layered.image[v],
+            masks=torch.cat([layered.masks[v, :1], spread(layered.masks[v, 1:])]),
+            complete=spread(layered.complete[v]),
+            appearance=spread(layered.appearance[v]),
+            background=layered.background[v],
+            bare=layered.bare[v],
+            order=spread(layered.order[v], -torch.inf),
             shown=shown,
         )
 
@@ -250,14 +236,9 @@ class InferredScene:
 
         The objects are those that were inferred: edits since then do not matter, as they do not turn the camera.
         """
-        if self.posterior is None:
+        if self.answer is None:
             raise UserError("a scene from the prior was never seen, so there are no further pictures of it")
-        reader = self.reader
-        batch = reader.batch(images)
-        slots = self.posterior.mu_attr.shape[1]
-        noise = reader.model.draw_latent_noise(batch, seeded(seed), slots)
-        found = careful_views(reader.model, batch, self.posterior, noise, reader.model.annealed(), reader.care)
-        return found.mu_view[0]
+        return self.answer.new_views(self.reader.batch(images), seeded(seed)).view_codes[0]
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from viewslots.experiments import model_preset
+from viewslots.experiments import experiment
+from viewslots.methods.half import SumByProduct, with_half_weights
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
 from viewslots.methods.ocloc.fast.accelerate import accelerated
 from viewslots.methods.ocloc.fast.folding import FoldedConvolution, PairedConvolution, PlainConvolution, fold_stages
-from viewslots.methods.ocloc.fast.half import SumByProduct, with_half_weights
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import upsampling_stages
 from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.per_view.model import PerViewOcloc
+from viewslots.methods.per_view.model import PerView
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch
@@ -59,7 +59,7 @@ CONFIGS = {
     "paper": PAPER_SHRUNK,
     "compact": COMPACT_SHRUNK,
     "single-view": SINGLE_SHRUNK,
-    "tiny": model_preset("tiny").model,
+    "tiny": experiment("tiny").model,
 }
 ANNEALING = UmbraSchedule(mixture_until=1.0, costs_until=1.0).at(100_000)
 assert 0 < ANNEALING.weight_mixture < 1
@@ -96,7 +96,7 @@ def gradients(model: Ocloc, called: nn.Module, batch: SceneBatch, noise: Noise) 
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-CASES = [(kind, config) for kind in (Ocloc, PerViewOcloc) for config in CONFIGS.values()]
+CASES = [(kind, config) for kind in (Ocloc, PerView) for config in CONFIGS.values()]
 CASES += [(Umbra, with_shadows(CONFIGS[name])) for name in ("paper", "compact")]
 
 

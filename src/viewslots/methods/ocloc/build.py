@@ -4,11 +4,11 @@ import torch
 
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.generation import Generation
-from viewslots.methods.ocloc.inference import Inference
+from viewslots.methods.ocloc.inference import Inference, SharedViewCodes
 from viewslots.methods.ocloc.networks import DECODERS, FeatureNetwork
 
 
-def build_inference(config: OclocConfig, inference_class: type[Inference]) -> Inference:
+def build_inference(config: OclocConfig, view_codes: SharedViewCodes) -> Inference:
     features = FeatureNetwork(
         config.feature_channels,
         config.feature_layers,
@@ -16,7 +16,7 @@ def build_inference(config: OclocConfig, inference_class: type[Inference]) -> In
         config.feature_stride,
         config.image_size,
     )
-    return inference_class(
+    return Inference(
         features=features,
         feature_dim=config.feature_channels,
         key_dim=config.key_dim,
@@ -29,18 +29,20 @@ def build_inference(config: OclocConfig, inference_class: type[Inference]) -> In
         background_dim=config.background_dim,
         attr_dim=config.attr_dim,
         rounds=config.rounds,
+        view_codes=view_codes,
     )
 
 
-def build_generation(config: OclocConfig, generation_class: type[Generation]) -> Generation:
+def build_generation(config: OclocConfig, channels: int) -> Generation:
     objects, background = config.object_decoder, config.background_decoder
-    return generation_class(
-        object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, generation_class.channels),
+    return Generation(
+        object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, channels),
         background_decoder=DECODERS[background.kind](background, config.view_dim + config.background_dim, 3),
         view_dim=config.view_dim,
         background_dim=config.background_dim,
         attr_dim=config.attr_dim,
         hidden=config.hidden,
+        channels=channels,
     )
 
 

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.methods.distributions import Scalar, full_precision
+from viewslots.methods.distributions import full_precision
+from viewslots.methods.schedules import Scalar
 
 
 @full_precision

@@ -1,7 +1,5 @@
 """The generative model: the f networks, from latents to layers, and their priors."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,31 +7,7 @@ from torch import Tensor, nn
 from viewslots.methods.distributions import widen
 from viewslots.methods.ocloc.networks import MultiLayerPerceptron
 from viewslots.methods.ocloc.noise import Source
-from viewslots.types import Latents
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """What the decoders say, as they say it."""
-
-    background: Float[Tensor, "BM 3 H W"]
-    """y of the colours."""
-    objects: Float[Tensor, "BMK channels H W"]
-    """Log-odds of the shape, then y of the colours."""
-    order: Float[Tensor, "B M K"]
-    centre: Float[Tensor, "B M K 2"]
-
-
-@dataclass(frozen=True)
-class Layers:
-    """What the decoders say of every view and layer, before occlusion."""
-
-    background: Float[Tensor, "B M 3 H W"]
-    appearance: Float[Tensor, "B M K 3 H W"]
-    logit_shp: Float[Tensor, "B M K H W"]
-    order: Float[Tensor, "B M K"]
-    centre: Float[Tensor, "B M K 2"]
-    """Of the compactness noise; x and y in [-1, 1]."""
+from viewslots.methods.ocloc.variables import Decoded, Latents
 
 
 def view_codes(
@@ -48,9 +22,6 @@ def view_codes(
 class Generation(nn.Module):
     """f_shp and f_apc (one network), f_bck and f_ord."""
 
-    channels = 4
-    """Of the object decoder: log-odds of the shape, y of the colours."""
-
     def __init__(
         self,
         *,
@@ -60,8 +31,10 @@ class Generation(nn.Module):
         background_dim: int,
         attr_dim: int,
         hidden: int,
+        channels: int,
     ) -> None:
         super().__init__()
+        self.channels = channels
         self.view_dim, self.background_dim, self.attr_dim = view_dim, background_dim, attr_dim
         self.f_shp_apc = object_decoder
         self.f_bck = background_decoder
@@ -79,24 +52,8 @@ class Generation(nn.Module):
         """Of the object decoder. For each channel it may have several outputs in a row: sub-pixels."""
         return [module for module in self.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
 
-    def forward(self, latents: Latents) -> Layers:
+    def forward(self, latents: Latents) -> Decoded:
         """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'."""
-        return self.layers(self.decode(latents))
-
-    def layers(self, decoded: Decoded) -> Layers:
-        """Decoders emit y; a colour is (y + 1) / 2."""
-        B, M, K = decoded.order.shape
-        background = (widen(decoded.background) + 1) / 2
-        logit_shp, colour = torch.split(widen(decoded.objects[:, :4]), [1, 3], 1)
-        return Layers(
-            background=background.view(B, M, *background.shape[1:]),
-            appearance=((colour + 1) / 2).reshape(B, M, K, *colour.shape[1:]),
-            logit_shp=logit_shp.reshape(B, M, K, *logit_shp.shape[2:]),
-            order=decoded.order,
-            centre=decoded.centre,
-        )
-
-    def decode(self, latents: Latents) -> Decoded:
         K, M = latents.z_attr.shape[1], latents.z_view.shape[1]
         view_bck, view_obj = view_codes(latents.z_view, K)
         code_bck = torch.cat([view_bck, latents.z_bck[:, None].expand(-1, M, -1)], -1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.ocloc.networks import FeatureNetwork, MultiLayerPerceptron, NormalisedLinear, SlotUpdate
 from viewslots.methods.ocloc.noise import Noise
-from viewslots.types import Posterior
+from viewslots.methods.ocloc.variables import Posterior
 
 TAU_FLOOR = 1e-6
 """Paper: none. Softplus reaches 0 in float32, where lgamma and digamma have no value."""
@@ -42,6 +42,24 @@ def take_slots(values: Float[Tensor, "B L D"], indices: Int[Tensor, "B L"]) -> F
     return values.gather(1, indices[:, :, None].expand_as(values))
 
 
+class SharedViewCodes:
+    """Lines 3, 11 and 16 of Algorithm 1: all slots of a view share one view code."""
+
+    def axes(self, layers: int) -> tuple[int, ...]:
+        """Of a view code, between view and dimension."""
+        return ()
+
+    def merge(self, v_view: Float[Tensor, "B M L Dvw"]) -> Float[Tensor, "B M *slots Dvw"]:
+        """Line 11: the mean over all slots."""
+        return widen(v_view).mean(2)
+
+    def arrange(
+        self, y_view: Float[Tensor, "B M *slots Dvw"], indices: Int[Tensor, "B L"]
+    ) -> Float[Tensor, "B M *slots Dvw"]:
+        """Line 16: nothing to do."""
+        return y_view
+
+
 class Inference(nn.Module):
     """All g networks and the learned start of the intermediate variables."""
 
@@ -60,8 +78,10 @@ class Inference(nn.Module):
         background_dim: int,
         attr_dim: int,
         rounds: int,
+        view_codes: SharedViewCodes,
     ) -> None:
         super().__init__()
+        self.view_codes = view_codes
         self.slot_dims = [slot_view_dim, slot_attr_dim]
         self.attr_dim, self.rounds = attr_dim, rounds
         slot_dim, wide = slot_view_dim + slot_attr_dim, (hidden, hidden)
@@ -119,7 +139,7 @@ class Inference(nn.Module):
     ) -> tuple[Float[Tensor, "B M *slots Dvw"], Float[Tensor, "B L Dat"]]:
         """One round of lines 7 to 12."""
         v_view, v_attr = self.update(keys, values, y_view, y_attr)
-        return self.merge_slots(v_view), mean_over_views(v_attr, view_mask)
+        return self.view_codes.merge(v_view), mean_over_views(v_attr, view_mask)
 
     def update(
         self,
@@ -145,16 +165,6 @@ class Inference(nn.Module):
         weights = slot_attention(keys, self.g_qry(y_full))
         return torch.einsum("bmln,bmnv->bmlv", weights, values)
 
-    def merge_slots(self, v_view: Float[Tensor, "B M L Dvw"]) -> Float[Tensor, "B M *slots Dvw"]:
-        """Line 11: the mean over all slots."""
-        return widen(v_view).mean(2)
-
-    def arrange_views(
-        self, y_view: Float[Tensor, "B M *slots Dvw"], indices: Int[Tensor, "B L"]
-    ) -> Float[Tensor, "B M *slots Dvw"]:
-        """Line 16 for view codes, which slots share: nothing to do."""
-        return y_view
-
     def posterior(
         self,
         y_view: Float[Tensor, "B M *slots Dvw"],
@@ -167,7 +177,7 @@ class Inference(nn.Module):
         if background_index is None:
             background_index = (log_pi.detach() + noise).argmax(-1)
         indices = background_first(background_index, y_attr.shape[1])
-        y_attr, y_view = take_slots(y_attr, indices), self.arrange_views(y_view, indices)
+        y_attr, y_view = take_slots(y_attr, indices), self.view_codes.arrange(y_view, indices)
         mu_view, log_sigma_view = widen(self.g_view(y_view)).chunk(2, -1)
         mu_bck, log_sigma_bck = widen(self.g_bck(y_attr[:, 0])).chunk(2, -1)
         sizes = [self.attr_dim, self.attr_dim, 2, 1]
@@ -210,6 +220,6 @@ class Inference(nn.Module):
         y_view = self.start_view(noise_view)
         for _ in range(self.rounds):
             v_view, _ = self.update(keys, values, y_view, given.y_attr)
-            y_view = self.merge_slots(v_view)
+            y_view = self.view_codes.merge(v_view)
         mu_view, log_sigma_view = widen(self.g_view(y_view)).chunk(2, -1)
         return replace(given, mu_view=mu_view, log_sigma_view=log_sigma_view, y_view=y_view)

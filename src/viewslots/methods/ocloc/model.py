@@ -1,104 +1,79 @@
 """OCLOC: infer, sample, render, elbo."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
+from viewslots.methods.contract import (
+    Answer,
+    FastTwin,
+    Gather,
+    LayeredViews,
+    Losses,
+    Precision,
+    SceneCodes,
+    Search,
+    TrainableMethod,
+)
 from viewslots.methods.distributions import normal_kl, relaxed_bernoulli_logit, reparameterised_normal
-from viewslots.methods.inputs import check_batch, check_scenes, check_slots, check_views
+from viewslots.methods.half import with_half_weights
+from viewslots.methods.inputs import check_slots, check_views
 from viewslots.methods.ocloc.build import build_generation, build_inference, start_at
-from viewslots.methods.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.methods.ocloc.config import OclocConfig
-from viewslots.methods.ocloc.generation import Generation, Layers, binary_logit
-from viewslots.methods.ocloc.inference import Inference
+from viewslots.methods.ocloc.generation import binary_logit
+from viewslots.methods.ocloc.image_model import ImageModel, WeightedSum
+from viewslots.methods.ocloc.inference import SharedViewCodes
 from viewslots.methods.ocloc.networks import BaselineNetwork, initialise
 from viewslots.methods.ocloc.noise import Noise, Source
-from viewslots.methods.ocloc.objective import (
-    Gather,
-    Nvil,
-    divergences,
-    likelihood_constant,
-    negative_log_likelihood,
-    sum_over_views,
-)
-from viewslots.methods.ocloc.schedule import Annealing, Schedule
-from viewslots.methods.ocloc.search import Care, careful, careful_views, most_likely
-from viewslots.methods.pretrained import Pretrained
-from viewslots.types import Decomposition, ElboTerms, Latents, Posterior, Rendering, SceneBatch
+from viewslots.methods.ocloc.objective import Nvil, divergences, likelihood_constant, sum_over_views, weighted_loss
+from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
+from viewslots.methods.ocloc.search import most_likely, searched, searched_views
+from viewslots.methods.ocloc.variables import ElboTerms, Latents, Layers, Posterior, Rendering
+from viewslots.methods.side_stream import SideStream
+from viewslots.types import Decomposition, SceneBatch
 
 
-@dataclass(frozen=True)
-class PriorScene:
-    """A whole scene drawn from the prior."""
+class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["object-centric-learning"]):
+    """The model of the paper, with the paper's image model unless it is given another.
 
-    latents: Latents
-    rendering: Rendering
-    image: Float[Tensor, "B M 3 H W"]
-    """Drawn from the likelihood around the rendering."""
+    Weights are drawn from `generator`, or from seed 0.
+    """
 
-
-class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=["object-centric-learning"]):
-    """The model of the paper. Weights are drawn from `generator`, or from seed 0."""
-
-    method = "ocloc"
-    knows_viewpoints: ClassVar[bool] = True
-    """One code a view, apart from the objects: `decompose_new_views` and `view_codes` answer."""
+    name = "ocloc"
     config_class = OclocConfig
-    schedule_class: ClassVar[type[Schedule]] = Schedule
-    care: Care | None = None
-    """How answers are found; None: as in the paper. A model may be told to take more care than its method does."""
-    samples_shapes: ClassVar[bool] = True
-    """Whether training draws z_shp."""
-    inference_class: ClassVar[type[Inference]] = Inference
-    generation_class: ClassVar[type[Generation]] = Generation
-    occlusion = staticmethod(perceived_shapes)
+    schedule_class = OclocSchedule
+    terms = tuple(field.name for field in fields(ElboTerms))
+    headline = ("nll", "view", "attr", "rho", "prs")
+    has_viewpoints = True
 
-    def __init__(self, config: OclocConfig, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self,
+        config: OclocConfig,
+        generator: torch.Generator | None = None,
+        *,
+        image_model: ImageModel | None = None,
+        view_codes: SharedViewCodes | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
+        self.image_model = image_model or WeightedSum(config.sigma_x)
         # In the order in which their weights are drawn.
-        self.inference = build_inference(config, self.inference_class)
-        self.generation = build_generation(config, self.generation_class)
+        self.inference = build_inference(config, view_codes or SharedViewCodes())
+        self.generation = build_generation(config, self.image_model.channels)
         baseline = BaselineNetwork(config.nvil.channels, config.nvil.hidden, config.image_size)
         self.nvil = Nvil(baseline, config.nvil)
         initialise(self, generator or torch.Generator().manual_seed(0))
-        self.start(config)
-
-    def start(self, config: OclocConfig) -> None:
-        """Where weights start other than as drawn."""
         start_at(self.inference, self.generation, config)
+        self.image_model.start(self.generation)
 
-    def weights_from(self, other: "Ocloc") -> Mapping[str, Tensor] | None:
-        """Another model's weights as this one takes them to start from; None where they mean something else."""
-        return other.state_dict() if type(other) is type(self) else None
+    # Learning
 
-    def restart_statistics(self) -> None:
-        """NVIL's begin anew: for pictures of another kind."""
-        self.nvil.restart()
-
-    def share_statistics(self, gather: Gather) -> None:
-        """NVIL's are those of all processes that train this model."""
-        self.nvil.gather = gather
-
-    def exact_layers(self) -> set[nn.Linear]:
-        """Linear layers that reckon in full precision also where the others do not."""
-        return {self.inference.g_key.linear, self.inference.g_val.linear, self.nvil.network.connected.last}
-
-    @property
-    def device(self) -> torch.device:
-        return self.inference.mu_hat.device
-
-    def check(self, batch: SceneBatch) -> None:
-        """One clear error for pictures that this model cannot take: shape, type, range, NaN, scenes without views."""
-        check_batch(batch, (self.config.image_size, self.config.image_size), self.inference.mu_hat.dtype)
-
-    def forward(self, batch: SceneBatch, annealing: Annealing, noise: Noise) -> ElboTerms:
-        return self.elbo(batch, annealing, noise)
+    def forward(self, batch: SceneBatch, scheduled: Annealing, noise: Noise) -> Losses:
+        terms = self.elbo(batch, scheduled, noise)
+        return Losses(weighted_loss(terms, scheduled), terms.loss, vars(terms))
 
     def elbo(
         self,
@@ -109,32 +84,105 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
     ) -> ElboTerms:
         """L and the NVIL terms, scene by scene, for one sample of the latents.
 
-        Nothing is checked here, since a check waits for the device. Whoever trains checks the data once by `check`, and
-        the loss for NaN; a scene whose nll is not finite does not enter NVIL's running statistics.
+        The divergences and NVIL's network, many small kernels that nothing waits for, run beside the decoders. A scene
+        whose nll is not finite does not enter NVIL's running statistics.
         """
-        posterior = self.infer(batch, noise, background_index)
-        return self.bound(batch, posterior, self.sample(posterior, noise, annealing), annealing, noise)
-
-    def bound(
-        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing, noise: Noise
-    ) -> ElboTerms:
-        """The terms for given latents."""
-        nll = self.likelihood(batch, latents, annealing, noise)
+        side, image_model = SideStream(batch.image.device), self.image_model
+        with side:
+            baseline = self.nvil.baseline(batch.image, batch.view_mask)
+        posterior = self.infer_posterior(batch, noise, background_index)
+        side.lend(*vars(posterior).values())
+        with side:
+            kls = divergences(posterior, batch.view_mask, self.config.alpha)
+        latents = self.sample(posterior, noise, annealing)
+        cost = image_model.training_cost(self.generation(latents), latents, batch, annealing, noise)
+        side.join()
+        objects = image_model.object_price * posterior.kappa.sum(1) if image_model.object_price else 0.0
         return ElboTerms(
-            constant=likelihood_constant(batch.image, batch.view_mask, self.config.sigma_x),
-            nll=nll,
-            **divergences(posterior, batch.view_mask, self.config.alpha),
-            **self.nvil(batch.image, batch.view_mask, posterior, nll),
-            costs=torch.zeros_like(nll),
+            constant=likelihood_constant(batch.image, batch.view_mask, image_model.sigma_x),
+            nll=cost.nll,
+            **kls,
+            **self.nvil.terms(baseline, batch.view_mask, posterior, cost.nll),
+            costs=annealing.weight_costs * (objects + cost.prices),
         )
 
-    def likelihood(self, batch: SceneBatch, latents: Latents, annealing: Annealing, noise: Noise) -> Float[Tensor, "B"]:
-        """L_nll of one sample, with relaxed shapes and noisy appearances."""
-        rendering = self.render(latents, annealing, noise)
-        return negative_log_likelihood(batch.image, rendering.reconstruction, batch.view_mask, self.config.sigma_x)
+    def sample(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
+        """z_view, z_attr by reparameterisation, z_prs by its relaxation, from q(Omega | x)."""
+        return Latents(
+            z_view=reparameterised_normal(posterior.mu_view, posterior.log_sigma_view, noise.z_view),
+            z_bck=reparameterised_normal(posterior.mu_bck, posterior.log_sigma_bck, noise.z_bck),
+            z_attr=reparameterised_normal(posterior.mu_attr, posterior.log_sigma_attr, noise.z_attr),
+            logit_prs=relaxed_bernoulli_logit(posterior.logit_kappa, noise.z_prs, annealing.temperature_prs),
+        )
 
-    def infer(self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "B"] | None = None) -> Posterior:
-        """Algorithm 1. Nothing is checked here, as in `elbo`; `decompose` and `estimate_views` do."""
+    def annealed(self) -> Annealing:
+        temperature = self.config.temperature
+        return Annealing(temperature_prs=temperature, temperature_shp=temperature, softness=self.config.softness)
+
+    def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
+        """All the randomness of one pass over `batch` with K = `slots` (default: as trained)."""
+        (B, M, _, H, W), K = batch.image.shape, check_slots(self.config.slots if slots is None else slots)
+        check_views(M)
+        config, source, axes = self.config, Source(generator, self.device), self.inference.view_codes.axes(K + 1)
+        return Noise(
+            y_view=source.normal(B, M, *axes, config.slot_view_dim),
+            y_attr=source.normal(B, K + 1, config.slot_attr_dim),
+            background=source.gumbel(B, K + 1),
+            z_view=source.normal(B, M, *axes, config.view_dim),
+            z_bck=source.normal(B, config.background_dim),
+            z_attr=source.normal(B, K, config.attr_dim),
+            z_prs=source.logistic(B, K),
+            z_shp=source.logistic(B, M, K, *((H, W) if self.image_model.samples_shapes else (0, 0))),
+            appearance=source.normal(B, M, K, 3, H, W),
+        )
+
+    def draw_latent_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
+        """The beginning of `draw_noise`, without the noise of each pixel, which training alone asks for."""
+        return self.draw_noise(replace(batch, image=batch.image[..., :0, :0]), generator, slots)
+
+    def restart_statistics(self) -> None:
+        self.nvil.restart()
+
+    def share_statistics(self, gather: Gather) -> None:
+        self.nvil.gather = gather
+
+    def fast(self, precision: Precision) -> FastTwin:
+        from viewslots.methods.ocloc.fast.accelerate import accelerated
+
+        if self.device.type != "cuda":
+            return FastTwin(accelerated(self))
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        view, half = with_half_weights(self, self.exact_layers()) if precision == "bf16" else (self, None)
+        return FastTwin(accelerated(view), half)
+
+    def exact_layers(self) -> set[nn.Linear]:
+        """Linear layers that compute in full precision also where the others do not."""
+        return {self.inference.g_key.linear, self.inference.g_val.linear, self.nvil.network.connected.last}
+
+    # Inference
+
+    @torch.no_grad()
+    def infer(
+        self,
+        batch: SceneBatch,
+        generator: torch.Generator,
+        slots: int | None = None,
+        search: Search | None = None,
+    ) -> "OclocAnswer":
+        """Plain: Algorithm 1 and a sample of the latents, as in the paper. Searched: the shortest description found."""
+        self.check(batch)
+        annealing, draws = self.annealed(), 1 if search is None else search.draws
+        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(draws)]
+        if search is None:
+            posterior = self.infer_posterior(batch, noises[0])
+        else:
+            posterior = searched(self, batch, noises, annealing, search)
+        return OclocAnswer(self, posterior, noises[0], search)
+
+    def infer_posterior(
+        self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "B"] | None = None
+    ) -> Posterior:
+        """Algorithm 1. Nothing is checked here, since a check waits for the device."""
         return self.inference(batch.image, batch.view_mask, noise, background_index)
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
@@ -148,195 +196,134 @@ class Ocloc(nn.Module, Pretrained[OclocConfig], library_name="viewslots", tags=[
         """Objects in further pictures from the viewpoints of a known scene."""
         return self.inference.find_objects(batch.image, batch.view_mask, given.y_view, noise)
 
-    def sample(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
-        """z_view, z_attr by reparameterisation, z_prs by its relaxation, from q(Omega | x)."""
-        return Latents(
-            z_view=reparameterised_normal(posterior.mu_view, posterior.log_sigma_view, noise.z_view),
-            z_bck=reparameterised_normal(posterior.mu_bck, posterior.log_sigma_bck, noise.z_bck),
-            z_attr=reparameterised_normal(posterior.mu_attr, posterior.log_sigma_attr, noise.z_attr),
-            logit_prs=relaxed_bernoulli_logit(posterior.logit_kappa, noise.z_prs, annealing.temperature_prs),
-        )
+    def diagnostics(self, answer: Answer) -> dict[str, float]:
+        """How often each of the L slots, before rearrangement, is the likeliest background."""
+        assert isinstance(answer, OclocAnswer)
+        log_pi = answer.posterior.log_pi
+        share = torch.bincount(log_pi.argmax(1), minlength=log_pi.shape[1]) / len(log_pi)
+        return {f"background_choice_{slot}": value for slot, value in enumerate(share.tolist())}
 
-    def render(self, latents: Latents, annealing: Annealing, noise: Noise | None = None) -> Rendering:
-        """From latents to pictures. With noise: relaxed samples z_shp and noisy appearances, as the training likelihood
-        has them. Without: shape probabilities and plain appearances, as everything that is shown or scored has them.
-        """
-        layers: Layers = self.generation(latents)
-        logit_shp, appearance = layers.logit_shp, layers.appearance
-        if noise is not None:
-            logit_shp = relaxed_bernoulli_logit(logit_shp, noise.z_shp, annealing.temperature_shp)
-            appearance = noisy_appearance(layers, annealing, noise)
-        return self.overlay(layers, latents, logit_shp, appearance, annealing)
+    # Pictures
 
-    def overlay(
-        self, layers: Layers, latents: Latents, logit_shp: Tensor, appearance: Tensor, annealing: Annealing
-    ) -> Rendering:
-        """s and the mean of x."""
-        perceived = self.occlusion(logit_shp, latents.logit_prs, layers.order, annealing.softness)
-        return Rendering(
-            reconstruction=composite(perceived, layers.background, appearance),
-            perceived=perceived,
-            logit_shp=layers.logit_shp,
-            order=layers.order,
-            appearance=layers.appearance,
-            background=layers.background,
-        )
+    def layers(self, latents: Latents) -> Layers:
+        return self.image_model.layers(self.generation(latents))
 
-    def annealed(self) -> Annealing:
-        """Where annealing ends: the values for use after training."""
-        temperature = self.config.temperature
-        return Annealing(temperature_prs=temperature, temperature_shp=temperature, softness=self.config.softness)
+    def render(self, latents: Latents, annealing: Annealing) -> Rendering:
+        """From latents to pictures: shape probabilities and plain appearances, as all that is shown or scored."""
+        return self.image_model.show(self.layers(latents), latents, annealing)
 
-    @torch.no_grad()
-    def decompose(
-        self,
-        batch: SceneBatch,
-        generator: torch.Generator,
-        slots: int | None = None,
-        annealing: Annealing | None = None,
-    ) -> Decomposition:
-        """One answer for every scene, with shape probabilities: of sampled latents and presences, unless with care."""
-        self.check(batch)
-        annealing = annealing or self.annealed()
-        posterior, noise = self.settle(batch, generator, slots, annealing)
-        latents = self.answer(posterior, noise, annealing)
-        return self.decomposition(self.render(latents, annealing), latents, posterior)
-
-    def take_care(self, care: Care | None) -> None:
-        """Careful answers from now on; with None, the paper's."""
-        self.care = care
-
-    def settle(
-        self, batch: SceneBatch, generator: torch.Generator, slots: int | None, annealing: Annealing
-    ) -> tuple[Posterior, Noise]:
-        """Where inference ends for an answer, and the noise of its first start."""
-        draws = 1 if self.care is None else self.care.draws
-        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(draws)]
-        if self.care is None:
-            return self.infer(batch, noises[0]), noises[0]
-        return careful(self, batch, noises, annealing, self.care), noises[0]
-
-    def answer(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
-        """The latents that an answer shows: a sample, or, of a careful one, the most likely ones."""
-        return self.sample(posterior, noise, annealing) if self.care is None else most_likely(posterior)
-
-    def fault(
+    def description_length(
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
     ) -> Float[Tensor, "B"]:
-        """Length of an answer as a description of the pictures, in nats: the codes of all that is present, and what
-        they leave unexplained. It needs no truth, and chooses between answers.
+        """Reconstruction cost plus the KL of the code of every present object, of the background and of the views.
+
+        In nats. It needs no truth, and chooses between answers.
         """
-        layers = self.generation(latents)
-        objects = (latents.z_prs * self.prices(posterior, annealing)).sum(1)
+        layers = self.layers(latents)
+        objects = (latents.z_prs * self.object_costs(posterior, annealing)).sum(1)
         background = normal_kl(posterior.mu_bck, posterior.log_sigma_bck)
         views = sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
-        return self.misfit(batch, layers, latents, annealing) + objects + background + views
+        return self.reconstruction_cost(batch, layers, latents, annealing) + objects + background + views
 
-    def misfit(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Float[Tensor, "B"]:
-        """L_nll of layers as they are shown."""
-        shown = self.overlay(layers, latents, layers.logit_shp, layers.appearance, annealing)
-        return negative_log_likelihood(batch.image, shown.reconstruction, batch.view_mask, self.config.sigma_x)
+    def reconstruction_cost(
+        self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing
+    ) -> Float[Tensor, "B"]:
+        return self.image_model.cost(layers, latents, batch, annealing).total(annealing)
 
-    def prices(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]:
-        """Nats of each object's code: what would be saved if it were absent, and its code that of the prior.
+    def object_costs(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]:
+        """Nats of each object: what would be saved if it were absent, and its code that of the prior.
 
         L_rho and L_prs, half a nat an object, are left out.
         """
-        return normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
+        codes = normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
+        price = self.image_model.object_price
+        return codes + annealing.weight_costs * price if price else codes
 
-    def decomposition(self, rendering: Rendering, latents: Latents, posterior: Posterior) -> Decomposition:
+    # Scenes to edit and turn
+
+    @property
+    def view_dim(self) -> int:
+        return self.config.view_dim
+
+    def render_codes(self, codes: SceneCodes) -> LayeredViews:
+        latents = Latents(
+            z_view=codes.views[None],
+            z_bck=codes.background[None],
+            z_attr=codes.objects[None],
+            logit_prs=binary_logit(codes.presence >= 0.5)[None],
+        )
+        layers = self.layers(latents)
+        shown = self.image_model.show(layers, latents, self.annealed())
+        return LayeredViews(
+            image=shown.reconstruction[0],
+            masks=shown.perceived[0],
+            complete=shown.logit_shp[0].sigmoid(),
+            appearance=shown.appearance[0],
+            background=shown.background[0],
+            bare=layers.background[0],
+            order=shown.order[0],
+        )
+
+    @torch.no_grad()
+    def sample_codes(self, views: int, slots: int, generator: torch.Generator) -> SceneCodes:
+        M, K = check_views(views), check_slots(slots)
+        drawn = self.generation.prior(1, M, K, self.config.alpha, Source(generator, self.device))
+        return SceneCodes(drawn.z_view[0], drawn.z_bck[0], drawn.z_attr[0], drawn.z_prs[0])
+
+    def parameter_counts(self) -> dict[str, int]:
+        """By network, under the paper's names."""
+        parts = (self.generation, self.inference)
+        networks = {name: network for part in parts for name, network in part.named_children()}
+        networks |= {name: network for name, network in self.named_children() if network not in parts}
+        counts = {name: sum(item.numel() for item in network.parameters()) for name, network in networks.items()}
+        counts["initial"] = sum(item.numel() for item in self.inference.parameters(recurse=False))
+        return {"total": sum(item.numel() for item in self.parameters())} | counts
+
+
+@dataclass(frozen=True, eq=False)
+class OclocAnswer:
+    """A posterior, and the latents that the answer shows: a sample of it, or, of a searched one, the most likely."""
+
+    model: Ocloc
+    posterior: Posterior
+    noise: Noise
+    """Of the first start."""
+    search: Search | None
+
+    @property
+    def latents(self) -> Latents:
+        if self.search is not None:
+            return most_likely(self.posterior)
+        return self.model.sample(self.posterior, self.noise, self.model.annealed())
+
+    @property
+    def view_codes(self) -> Float[Tensor, "B M Dview"]:
+        return self.posterior.mu_view
+
+    @torch.no_grad()
+    def decomposition(self) -> Decomposition:
+        latents = self.latents
+        rendering = self.model.render(latents, self.model.annealed())
         return Decomposition(
             reconstruction=rendering.reconstruction,
             layer_masks=rendering.perceived,
             has_background=True,
             complete_shapes=rendering.logit_shp.sigmoid(),
             presence=latents.z_prs,
-            presence_probability=posterior.kappa,
+            presence_probability=self.posterior.kappa,
             depth_order=rendering.order,
         )
 
     @torch.no_grad()
-    def decompose_new_views(
-        self,
-        given: SceneBatch,
-        new: SceneBatch,
-        generator: torch.Generator,
-        slots: int | None = None,
-        annealing: Annealing | None = None,
-    ) -> Decomposition:
-        """Appendix 'Viewpoint Estimation': the scene is inferred from the given views, and only the viewpoints of the
-        new ones are; the answer shows the new views.
-        """
-        self.check(given)
-        annealing = annealing or self.annealed()
-        known, noise = self.settle(given, generator, slots, annealing)
-        new_noise = self.draw_latent_noise(new, generator, slots)
-        posterior = careful_views(self, new, known, new_noise, annealing, self.care or Care())
-        latents = self.answer(posterior, replace(noise, z_view=new_noise.z_view), annealing)
-        return self.decomposition(self.render(latents, annealing), latents, posterior)
+    def new_views(self, batch: SceneBatch, generator: torch.Generator) -> "OclocAnswer":
+        """Appendix 'Viewpoint Estimation'."""
+        model, slots = self.model, self.posterior.logit_kappa.shape[1]
+        noise = model.draw_latent_noise(batch, generator, slots)
+        search = self.search or Search()
+        posterior = searched_views(model, batch, self.posterior, noise, model.annealed(), search)
+        return replace(self, posterior=posterior, noise=replace(self.noise, z_view=noise.z_view))
 
-    @torch.no_grad()
-    def view_codes(
-        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None
-    ) -> Float[Tensor, "B M Dview"]:
-        """mu_view: those behind the answer of `decompose` for the same generator state."""
-        self.check(batch)
-        return self.settle(batch, generator, slots, self.annealed())[0].mu_view
-
-    @torch.no_grad()
-    def sample_prior(self, scenes: int, views: int, slots: int, generator: torch.Generator) -> PriorScene:
-        """Whole scenes from the prior: binary z_prs and z_shp, and pixels from the likelihood."""
-        source = Source(generator, self.device)
-        B, M, K = check_scenes(scenes), check_views(views), check_slots(slots)
-        latents = self.generation.prior(B, M, K, self.config.alpha, source)
-        return self.observe(latents, source)
-
-    def observe(self, latents: Latents, source: Source) -> PriorScene:
-        """z_shp ~ Ber(sigmoid(f_shp)) and x ~ N(sum of s a, sigma_x^2 I)."""
-        layers: Layers = self.generation(latents)
-        covers = source.uniform(*layers.logit_shp.shape) < layers.logit_shp.sigmoid()
-        rendering = self.overlay(layers, latents, binary_logit(covers), layers.appearance, self.annealed())
-        image = rendering.reconstruction + self.config.sigma_x * source.normal(*rendering.reconstruction.shape)
-        return PriorScene(latents, rendering, image)
-
-    def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
-        """All the randomness of one pass over `batch` with K = `slots` (default: as trained)."""
-        (B, M, _, H, W), K = batch.image.shape, check_slots(self.config.slots if slots is None else slots)
-        return self.noise_for(B, check_views(M), K, (H, W), Source(generator, self.device))
-
-    def draw_latent_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
-        """The beginning of `draw_noise`, without the noise of each pixel, which training alone asks for."""
-        return self.draw_noise(replace(batch, image=batch.image[..., :0, :0]), generator, slots)
-
-    def noise_for(self, B: int, M: int, K: int, size: tuple[int, int], source: Source) -> Noise:
-        config, view_slots = self.config, self.view_slots(K)
-        return Noise(
-            y_view=source.normal(B, M, *view_slots, config.slot_view_dim),
-            y_attr=source.normal(B, K + 1, config.slot_attr_dim),
-            background=source.gumbel(B, K + 1),
-            z_view=source.normal(B, M, *view_slots, config.view_dim),
-            z_bck=source.normal(B, config.background_dim),
-            z_attr=source.normal(B, K, config.attr_dim),
-            z_prs=source.logistic(B, K),
-            z_shp=source.logistic(B, M, K, *(size if self.samples_shapes else (0, 0))),
-            appearance=source.normal(B, M, K, 3, *size),
-        )
-
-    def view_slots(self, K: int) -> tuple[int, ...]:
-        """Axes of a view code between view and dimension: none, since all layers share it."""
-        return ()
-
-
-def noisy_appearance(layers: Layers, annealing: Annealing, noise: Noise) -> Float[Tensor, "B M K 3 H W"]:
-    rate, scale = annealing.compactness_rate, annealing.compactness_scale
-    return layers.appearance + compactness_noise(layers.centre, noise.appearance, rate, scale)
-
-
-def parameter_counts(model: Ocloc) -> dict[str, int]:
-    """Parameters by network, under the paper's names."""
-    parts = (model.generation, model.inference)
-    networks = {name: network for part in parts for name, network in part.named_children()}
-    networks |= {name: network for name, network in model.named_children() if network not in parts}
-    counts = {name: sum(item.numel() for item in network.parameters()) for name, network in networks.items()}
-    counts["initial"] = sum(item.numel() for item in model.inference.parameters(recurse=False))
-    return {"total": sum(item.numel() for item in model.parameters())} | counts
+    def scene_codes(self, scene: int) -> SceneCodes:
+        latents, searched = self.latents, self.search is not None
+        presence = self.posterior.kappa if searched else latents.z_prs
+        return SceneCodes(latents.z_view[scene], latents.z_bck[scene], latents.z_attr[scene], presence[scene])

@@ -1,20 +1,17 @@
 """The loss: appendix 'Details of Loss Function', and NVIL for the background index."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from viewslots.methods.contract import Gather
 from viewslots.methods.distributions import beta_kl, full_precision, normal_kl, presence_kl, widen
 from viewslots.methods.ocloc.config import NvilConfig
 from viewslots.methods.ocloc.networks import BaselineNetwork
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.types import ElboTerms, Posterior
-
-Gather = Callable[[Tensor], Tensor]
-"""Joins a tensor of this process with those of all others."""
+from viewslots.methods.ocloc.variables import ElboTerms, Posterior
 
 
 def sum_over_views(values: Float[Tensor, "B M *rest"], view_mask: Bool[Tensor, "B M"]) -> Float[Tensor, "B"]:

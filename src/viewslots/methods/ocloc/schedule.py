@@ -1,19 +1,21 @@
-"""What changes while training: temperatures, softness of occlusion, weights of the KL terms, learning rate.
+"""What OCLOC anneals: temperatures, softness of occlusion, weights of the KL terms."""
 
-Pure functions of the step; a training loop asks and passes the values on.
-"""
+from dataclasses import dataclass, replace
+from typing import Self
 
-import math
-from dataclasses import dataclass, fields, replace
-
-import torch
-
-from viewslots.errors import UserError
-from viewslots.methods.distributions import Scalar
+from viewslots.methods.schedules import (
+    Scalar,
+    Schedule,
+    Scheduled,
+    exponential,
+    linear,
+    require_above_zero,
+    scaled,
+)
 
 
 @dataclass(frozen=True)
-class Annealing:
+class Annealing(Scheduled):
     """The values of one step."""
 
     temperature_prs: Scalar = 0.5
@@ -31,47 +33,16 @@ class Annealing:
     """s1 of the compactness noise s2 (1 - exp(-s1 d^2)); 0 leaves the appearances as they are."""
     compactness_scale: Scalar = 1.0
     """s2."""
-
-    def tensors(self, device: torch.device | str) -> "Annealing":
-        """The same values as tensors without dimensions, for a step that is compiled or captured as a graph."""
-        names = [field.name for field in fields(self)]
-        # One copy to the device, not one a value, and without waiting for it.
-        numbers = torch.tensor([float(getattr(self, name)) for name in names])
-        pinned = numbers.pin_memory() if torch.device(device).type == "cuda" else numbers
-        values = pinned.to(device, non_blocking=True).unbind()
-        return replace(self, **dict(zip(names, values, strict=True)))
-
-
-def exponential(start: float, end: float, share: float) -> float:
-    return float(start * (end / start) ** min(max(share, 0.0), 1.0))
-
-
-def linear(start: float, end: float, share: float) -> float:
-    return start + (end - start) * min(max(share, 0.0), 1.0)
-
-
-def scaled(steps: int, factor: float) -> int:
-    """A number of steps in a run that is `factor` times as long. What exists does not vanish."""
-    return max(1, round(steps * factor)) if steps else 0
-
-
-def require_above_zero(section: str, config: object, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if not (math.isfinite(value) and value > 0):
-            raise UserError(f"{section}.{name} is {value}, but must be above 0")
-
-
-def require_at_least_zero(section: str, config: object) -> None:
-    """All numbers of a config."""
-    for name, value in vars(config).items():
-        if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
-            raise UserError(f"{section}.{name} is {value}, but must be 0 or above")
+    weight_mixture: Scalar = 1.0
+    """Of what an image model of ours has beyond the paper's: the mixture likelihood ..."""
+    weight_costs: Scalar = 1.0
+    """... and prices on pixels and objects."""
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """step -> Annealing. The defaults are the authors' multi-view runs; `as_printed` is the paper's text."""
+class OclocSchedule(Schedule):
+    """step -> Annealing. The defaults are the authors' multi-view runs; the paper's text has a constant
+    lambda, KL weights of 1 and no compactness noise (docs/reproduction.md)."""
 
     steps: int = 150_000
     """Length of the run: temperatures and softness reach their end there."""
@@ -90,8 +61,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         ends = ("temperature_start", "temperature_end", "softness_start", "softness_end")
-        require_above_zero("schedule", self, "steps", *ends)
-        require_at_least_zero("schedule", self)
+        super().__post_init__()
+        require_above_zero("schedule", self, *ends)
 
     def at(self, step: int) -> Annealing:
         share = step / self.steps
@@ -110,55 +81,6 @@ class Schedule:
             compactness_scale=self.compactness_scale,
         )
 
-    def squeezed(self, steps: int) -> "Schedule":
+    def squeezed(self, steps: int) -> Self:
         """The same schedule over a run of `steps`."""
         return replace(self, steps=steps, kl_ramp_steps=scaled(self.kl_ramp_steps, steps / self.steps))
-
-    def as_printed(self) -> "Schedule":
-        """The paper's text: constant lambda, KL weights of 1, no compactness noise (temperatures: not given)."""
-        return replace(
-            self,
-            softness_start=self.softness_end,
-            kl_ramp_steps=0,
-            background_kl_factor=1.0,
-            compactness_start=0.0,
-            compactness_end=0.0,
-        )
-
-
-@dataclass(frozen=True)
-class Optimisation:
-    """Adam's settings: lr(step) = lr0 * factor^(step / decay_steps) * min(step / warmup_steps, 1)."""
-
-    batch_size: int = 32
-    learning_rate: float = 4e-4
-    decay_factor: float = 0.5
-    decay_steps: int = 50_000
-    warmup_steps: int = 10_000
-    single_view_steps: int = 10_000
-    """During the first steps only one view of each scene is used."""
-    pretrained_preset: str | None = None
-    """Start from the weights of this preset ..."""
-    pretrained_step: int = 0
-    """... at this step; 0 means its best."""
-
-    def __post_init__(self) -> None:
-        require_above_zero("optimisation", self, "batch_size", "learning_rate", "decay_factor", "decay_steps")
-        require_at_least_zero("optimisation", self)
-
-    def squeezed(self, factor: float) -> "Optimisation":
-        """The same settings in a run that is `factor` times as long."""
-        return replace(
-            self,
-            decay_steps=scaled(self.decay_steps, factor),
-            warmup_steps=scaled(self.warmup_steps, factor),
-            single_view_steps=scaled(self.single_view_steps, factor),
-            pretrained_step=scaled(self.pretrained_step, factor),
-        )
-
-    def learning_rate_at(self, step: int) -> float:
-        warmup = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0
-        return float(self.learning_rate * self.decay_factor ** (step / self.decay_steps) * warmup)
-
-    def views_at(self, step: int, views: int) -> int:
-        return 1 if step < self.single_view_steps else views

@@ -1,100 +1,76 @@
-"""Careful answers, ours: the shortest description of the pictures that can be found, with the weights as they are.
+"""Posterior search, ours: the shortest description of the pictures that can be found, with the weights as they are.
 
 The paper answers with one run of the inference and a sample of the latents. Which slots find which objects depends on
-the start, nearly all objects that it counts too many are second copies of one that another slot holds, objects that
-were missed stay missed, and codes are only as good as one pass of the networks makes them (see ARCHITECTURE.md).
+the start; nearly all surplus objects are second copies of one that another slot holds; objects that were missed stay
+missed; and codes are only as good as one pass of the networks makes them.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from viewslots.errors import UserError
-from viewslots.methods.ocloc.generation import Generation, Layers, binary_logit
+from viewslots.methods.contract import Search
+from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.types import Latents, Posterior, Rendering, SceneBatch
+from viewslots.methods.ocloc.variables import Latents, Layers, Posterior, Rendering
+from viewslots.types import SceneBatch
 
-LEFT_OUT = -30.0
+PRUNED = -30.0
 """Log-odds of the presence of an object that was left out."""
 RATE = 0.05
 """Step size of the refinement at its start; codes have a prior of width 1."""
 CODES = ("mu_view", "mu_bck", "mu_attr")
 
 
-@dataclass(frozen=True)
-class Care:
-    """How much is done for an answer."""
-
-    starts: int = 1
-    """Random starts of the inference, of which the one with the shortest description goes on."""
-    looks: int = 0
-    """Further looks at what is left of the pictures when all that was found is taken away."""
-    refinement: int = 0
-    """Gradient steps on the codes, after the starts and after every further look."""
-
-    def __post_init__(self) -> None:
-        if self.starts < 1:
-            raise UserError(f"at least one start is needed, not {self.starts}")
-        for name in ("looks", "refinement"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
-
-    @property
-    def draws(self) -> int:
-        """How often inference begins anew, each time from a noise of its own."""
-        return self.starts + self.looks
-
-
-@runtime_checkable
 class Describer(Protocol):
     """What a model must be able to tell. All lengths in nats, scene by scene."""
 
-    generation: Generation
-
-    def infer(self, batch: SceneBatch, noise: Noise) -> Posterior: ...
+    def infer_posterior(self, batch: SceneBatch, noise: Noise) -> Posterior: ...
 
     def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
 
+    def layers(self, latents: Latents) -> Layers: ...
+
     def render(self, latents: Latents, annealing: Annealing) -> Rendering: ...
 
-    def fault(
+    def description_length(
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
     ) -> Float[Tensor, "B"]: ...
 
-    def misfit(
+    def reconstruction_cost(
         self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing
     ) -> Float[Tensor, "B"]: ...
 
-    def prices(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]: ...
+    def object_costs(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]: ...
 
 
-def careful(
-    model: Describer, batch: SceneBatch, noises: Sequence[Noise], annealing: Annealing, care: Care
+def searched(
+    model: Describer, batch: SceneBatch, noises: Sequence[Noise], annealing: Annealing, search: Search
 ) -> Posterior:
     """Its `most_likely` latents are the answer. `noises`: one for every start, then one for every further look."""
-    found = [model.infer(batch, still(noise)) for noise in noises[: care.starts]]
-    best = shortest(model, batch, [without_surplus(model, batch, one, annealing) for one in found], annealing)
-    best = with_refined_objects(model, batch, best, annealing, care.refinement)
-    for noise in noises[care.starts :]:
-        best = looked_again(model, batch, best, noise, annealing)
-        best = with_refined_objects(model, batch, best, annealing, care.refinement)
-    return without_surplus(model, batch, best, annealing)
+    found = [model.infer_posterior(batch, still(noise)) for noise in noises[: search.starts]]
+    best = shortest(model, batch, [pruned(model, batch, one, annealing) for one in found], annealing)
+    best = with_refined_codes(model, batch, best, annealing, search.refinement)
+    for noise in noises[search.starts :]:
+        best = with_further_look(model, batch, best, noise, annealing)
+        best = with_refined_codes(model, batch, best, annealing, search.refinement)
+    return pruned(model, batch, best, annealing)
 
 
-def careful_views(
-    model: Describer, batch: SceneBatch, given: Posterior, noise: Noise, annealing: Annealing, care: Care
+def searched_views(
+    model: Describer, batch: SceneBatch, given: Posterior, noise: Noise, annealing: Annealing, search: Search
 ) -> Posterior:
     """A known scene from the viewpoints of further pictures; they alone are sought."""
     found = model.estimate_views(batch, given, noise)
-    return refined(model, batch, found, annealing, care.refinement, codes=["mu_view"])
+    return refined(model, batch, found, annealing, search.refinement, codes=["mu_view"])
 
 
 def still(noise: Noise) -> Noise:
@@ -112,8 +88,8 @@ def shortest(model: Describer, batch: SceneBatch, several: Sequence[Posterior], 
     """Of every scene the one with the shortest description; the first of equals, never NaN if there is another."""
     if len(several) == 1:
         return several[0]
-    faults = [model.fault(batch, one, most_likely(one), annealing) for one in several]
-    return taken(several, torch.stack(faults).nan_to_num(nan=torch.inf).argmin(0))
+    lengths = [model.description_length(batch, one, most_likely(one), annealing) for one in several]
+    return taken(several, torch.stack(lengths).nan_to_num(nan=torch.inf).argmin(0))
 
 
 def taken(several: Sequence[Posterior], best: Int[Tensor, "B"]) -> Posterior:
@@ -123,33 +99,34 @@ def taken(several: Sequence[Posterior], best: Int[Tensor, "B"]) -> Posterior:
     return replace(several[0], **chosen)
 
 
-def without_surplus(model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> Posterior:
-    """The same, but that objects are absent which are not worth their price."""
+def pruned(model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> Posterior:
+    """Prune objects that cost more nats than they save."""
     latents = most_likely(posterior)
-    layers, present = model.generation(latents), latents.logit_prs > 0
+    layers, present = model.layers(latents), latents.logit_prs > 0
 
-    def misfit(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
-        return model.misfit(batch, layers, replace(latents, logit_prs=binary_logit(shown)), annealing)
+    def cost(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
+        return model.reconstruction_cost(batch, layers, replace(latents, logit_prs=binary_logit(shown)), annealing)
 
-    surplus = present & ~worthwhile(present, model.prices(posterior, annealing), misfit)
-    return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, LEFT_OUT))
-
-
-Misfit = Callable[[Bool[Tensor, "B K"]], Float[Tensor, "B"]]
-"""Nats by which pictures are missed with these objects present."""
+    surplus = present & ~worth_keeping(present, model.object_costs(posterior, annealing), cost)
+    return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, PRUNED))
 
 
-def worthwhile(present: Bool[Tensor, "B K"], prices: Float[Tensor, "B K"], misfit: Misfit) -> Bool[Tensor, "B K"]:
+def worth_keeping(
+    present: Bool[Tensor, "B K"],
+    prices: Float[Tensor, "B K"],
+    cost: Callable[[Bool[Tensor, "B K"]], Float[Tensor, "B"]],
+) -> Bool[Tensor, "B K"]:
     """Present objects, without those whose price is higher than what the pictures lose without them.
 
-    Of each scene the least worthwhile goes first, and the others are asked again: of two copies, one stays.
+    `cost`: the reconstruction cost with these objects present. Of each scene the object that saves least goes first,
+    and the others are asked again: of two copies, one stays.
     """
-    missed = misfit(present)
+    missed = cost(present)
     slots = torch.arange(present.shape[1], device=present.device)
     while True:
         without = torch.full_like(prices, torch.inf)
         for slot in present.any(0).nonzero().flatten().tolist():
-            without[:, slot] = misfit(present & (slots != slot))
+            without[:, slot] = cost(present & (slots != slot))
         worth = torch.where(present, without - missed[:, None] - prices, torch.inf)
         least, slot_of_least = worth.min(1)
         surplus = F.one_hot(slot_of_least, len(slots)).bool() & (least < 0)[:, None]
@@ -180,7 +157,7 @@ def refined(
         optimiser = torch.optim.Adam(free.values(), RATE)
         for step in range(steps):
             now = replace(posterior, **free)
-            length = model.fault(batch, now, most_likely(now), annealing).sum()
+            length = model.description_length(batch, now, most_likely(now), annealing).sum()
             gradients = torch.autograd.grad(length, list(free.values()))
             for value, gradient in zip(free.values(), gradients, strict=True):
                 value.grad = gradient
@@ -195,11 +172,12 @@ T = TypeVar("T", SceneBatch, Posterior)
 
 def differentiable(values: T) -> T:
     """The same where there may be gradients, also if it was made in inference mode."""
-    copies = {name: value.clone() for name, value in vars(values).items() if value.is_inference()}
+    tensors = {name: value for name, value in vars(values).items() if isinstance(value, Tensor)}
+    copies = {name: value.clone() for name, value in tensors.items() if value.is_inference()}
     return replace(values, **copies)
 
 
-def with_refined_objects(
+def with_refined_codes(
     model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing, steps: int
 ) -> Posterior:
     """`refined`, but that slots which are empty in every scene are not drawn: present objects come first."""
@@ -210,7 +188,7 @@ def with_refined_objects(
     return joined(refined(model, batch, shown, annealing, steps), absent)
 
 
-def looked_again(
+def with_further_look(
     model: Describer, batch: SceneBatch, known: Posterior, noise: Noise, annealing: Annealing
 ) -> Posterior:
     """With objects that were missed, where that makes the description shorter.
@@ -222,7 +200,7 @@ def looked_again(
     bare = shown.perceived[:, :, :1]
     left = replace(batch, image=bare * batch.image + (1 - bare) * shown.background)
     both = joined(known, model.find_objects(left, known, still(noise)))
-    kept = without_surplus(model, batch, both, annealing)
+    kept = pruned(model, batch, both, annealing)
     more = with_objects(kept, likeliest_first(kept)[:, : known.logit_kappa.shape[1]])
     return shortest(model, batch, [known, more], annealing)
 

@@ -1,38 +1,40 @@
 """The paper's baseline without object constancy (appendix 'Baseline Method'): every view has latents of its own.
 
-Each view becomes a scene with a single view, so that lines 4, 12, 18 and 19 of Algorithm 1, as well as 15, 16 and NVIL,
-act for each view alone; what is left to replace is that every slot has a view code of its own (lines 3, 7, 11 and 20).
+It wraps an OCLOC, for which each view is a scene with a single view, so that lines 4, 12, 18 and 19 of Algorithm 1, as
+well as 15, 16 and NVIL, act for each view alone; what is left to replace is that every slot has a view code of its own
+(lines 3, 7, 11 and 20).
 """
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.methods.inputs import check_scenes, check_slots, check_views
-from viewslots.methods.ocloc.inference import Inference, take_slots
-from viewslots.methods.ocloc.model import Ocloc, PriorScene
-from viewslots.methods.ocloc.noise import Noise, Source
-from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.search import Care
-from viewslots.types import Decomposition, ElboTerms, Posterior, Rendering, SceneBatch
+from viewslots.methods.contract import Answer, FastTwin, Gather, Losses, Precision, Search, TrainableMethod
+from viewslots.methods.half import view_of
+from viewslots.methods.inputs import check_views
+from viewslots.methods.ocloc.config import OclocConfig
+from viewslots.methods.ocloc.inference import SharedViewCodes, take_slots
+from viewslots.methods.ocloc.model import Ocloc, OclocAnswer
+from viewslots.methods.ocloc.noise import Noise
+from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
+from viewslots.types import Decomposition, SceneBatch
 
-NO_VIEWPOINTS = "the per-view baseline knows no scene apart from a view, so there are no viewpoints to estimate"
-TERMS = tuple(field.name for field in fields(ElboTerms))
 
+class OwnViewCodes(SharedViewCodes):
+    """View codes y_view_{m,k}: one for each slot."""
 
-class PerViewInference(Inference):
-    """Algorithm 1 with view codes y_view_{m,k}."""
+    def axes(self, layers: int) -> tuple[int, ...]:
+        """Line 3: a view code for each of the L layers."""
+        return (layers,)
 
-    def merge_slots(self, v_view: Float[Tensor, "B M L Dvw"]) -> Float[Tensor, "B M L Dvw"]:
-        """Line 11 of the baseline: no mean over the slots."""
+    def merge(self, v_view: Float[Tensor, "B M L Dvw"]) -> Float[Tensor, "B M L Dvw"]:
+        """Line 11: no mean over the slots."""
         return v_view
 
-    def arrange_views(
-        self, y_view: Float[Tensor, "B 1 L Dvw"], indices: Int[Tensor, "B L"]
-    ) -> Float[Tensor, "B 1 L Dvw"]:
+    def arrange(self, y_view: Float[Tensor, "B 1 L Dvw"], indices: Int[Tensor, "B L"]) -> Float[Tensor, "B 1 L Dvw"]:
         """Line 16: a view code moves with its slot, and the background reads that of its own."""
         return take_slots(y_view[:, 0], indices)[:, None]
 
@@ -42,108 +44,111 @@ def fold(batch: SceneBatch) -> SceneBatch:
     return SceneBatch(batch.image.flatten(0, 1)[:, None], batch.view_mask.flatten(0, 1)[:, None])
 
 
-class PerViewOcloc(Ocloc):
-    """The baseline, with the networks of OCLOC. Between `fold` and the answers it sees B M scenes of one view."""
+class PerView(TrainableMethod[OclocConfig], library_name="viewslots", tags=["object-centric-learning"]):
+    """The baseline, with the networks of OCLOC, which are parts of this module under the names they have there."""
 
-    method = "ocloc-per-view"
-    knows_viewpoints = False
-    inference_class = PerViewInference
+    name = "per-view"
+    config_class = OclocConfig
+    schedule_class = OclocSchedule
+    terms = Ocloc.terms
+    headline = Ocloc.headline
+    single: Ocloc
+    """Sees B M scenes of one view."""
 
-    def view_slots(self, K: int) -> tuple[int, ...]:
-        """Line 3: a view code for each of the L layers."""
-        return (K + 1,)
+    def __init__(self, config: OclocConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        single = Ocloc(config, generator, view_codes=OwnViewCodes())
+        self.config, self.inference, self.generation, self.nvil = (
+            single.config,
+            single.inference,
+            single.generation,
+            single.nvil,
+        )
+        self.wrap(single)
+
+    def wrap(self, single: Ocloc) -> None:
+        """Not as a part, so that saved weights keep the names of OCLOC's."""
+        self.__dict__["single"] = single
 
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
         check_views(batch.image.shape[1])
-        return super().draw_noise(fold(batch), generator, slots)
+        return self.single.draw_noise(fold(batch), generator, slots)
 
-    def infer(self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "BM"] | None = None) -> Posterior:
-        """Algorithm 1 with the lines of the baseline, for every view alone."""
-        return super().infer(fold(batch), noise, background_index)
+    def forward(self, batch: SceneBatch, scheduled: Annealing, noise: Noise) -> Losses:
+        """The losses of all real views of a scene, summed."""
+        losses, mask = self.single(fold(batch), scheduled, noise), batch.view_mask
 
-    def take_care(self, care: Care | None) -> None:
-        if care is None:
-            return
-        raise UserError("the per-view baseline answers as the paper's does: every view alone, from one start")
+        def over_views(values: Float[Tensor, "BM"]) -> Float[Tensor, "B"]:
+            return torch.where(mask, values.view(mask.shape), 0.0).sum(1)
 
-    def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
-        raise UserError(NO_VIEWPOINTS)
+        terms = {name: over_views(value) for name, value in losses.terms.items()}
+        return Losses(over_views(losses.minimised), over_views(losses.comparable), terms)
 
-    def decompose_new_views(
-        self,
-        given: SceneBatch,
-        new: SceneBatch,
-        generator: torch.Generator,
-        slots: int | None = None,
-        annealing: Annealing | None = None,
-    ) -> Decomposition:
-        raise UserError(NO_VIEWPOINTS)
+    def annealed(self) -> Annealing:
+        return self.single.annealed()
 
-    def view_codes(
-        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None
-    ) -> Float[Tensor, "B M Dview"]:
-        raise UserError(NO_VIEWPOINTS)
-
-    def elbo(
-        self,
-        batch: SceneBatch,
-        annealing: Annealing,
-        noise: Noise,
-        background_index: Int[Tensor, "BM"] | None = None,
-    ) -> ElboTerms:
-        """The terms of all real views of a scene, summed."""
-        terms = super().elbo(fold(batch), annealing, noise, background_index)
-        shape = batch.view_mask.shape
-        values = {name: getattr(terms, name).view(shape) for name in TERMS}
-        return ElboTerms(**{name: torch.where(batch.view_mask, value, 0.0).sum(1) for name, value in values.items()})
-
-    @torch.no_grad()
-    def decompose(
+    def infer(
         self,
         batch: SceneBatch,
         generator: torch.Generator,
         slots: int | None = None,
-        annealing: Annealing | None = None,
-    ) -> Decomposition:
-        """Slots of different views have nothing to do with each other; presence is the maximum over views."""
-        return unfold(super().decompose(batch, generator, slots, annealing), batch.view_mask)
+        search: Search | None = None,
+    ) -> "PerViewAnswer":
+        if search is not None:
+            raise UserError("the per-view baseline answers as the paper's does: every view alone, without a search")
+        self.check(batch)
+        return PerViewAnswer(self.single.infer(fold(batch), generator, slots), batch.view_mask)
 
-    @torch.no_grad()
-    def sample_prior(self, scenes: int, views: int, slots: int, generator: torch.Generator) -> PriorScene:
-        """Every view stands alone here as well: the latents are those of B M scenes of one view."""
-        source, config = Source(generator, self.device), self.config
-        B, M, K = check_scenes(scenes), check_views(views), check_slots(slots)
-        latents = self.generation.prior(B * M, 1, K, config.alpha, source)
-        z_view = source.normal(B * M, 1, K + 1, config.view_dim)
-        scene = self.observe(replace(latents, z_view=z_view), source)
-        shown = {field.name: getattr(scene.rendering, field.name) for field in fields(Rendering)}
-        rendering = Rendering(**{name: unfold_views(value, B, M) for name, value in shown.items()})
-        return PriorScene(latents=scene.latents, rendering=rendering, image=unfold_views(scene.image, B, M))
+    def diagnostics(self, answer: Answer) -> dict[str, float]:
+        assert isinstance(answer, PerViewAnswer)
+        return self.single.diagnostics(answer.folded)
+
+    def restart_statistics(self) -> None:
+        self.single.restart_statistics()
+
+    def share_statistics(self, gather: Gather) -> None:
+        self.single.share_statistics(gather)
+
+    def fast(self, precision: Precision) -> FastTwin:
+        inner = self.single.fast(precision)
+        assert isinstance(inner.module, Ocloc)
+        twin = view_of(self, PerView)
+        twin.inference, twin.generation = inner.module.inference, inner.module.generation
+        twin.nvil = inner.module.nvil
+        twin.wrap(inner.module)
+        return FastTwin(twin, inner.weights)
+
+    def parameter_counts(self) -> dict[str, int]:
+        return self.single.parameter_counts()
 
 
-def unfold_views(values: Float[Tensor, "BM 1 *rest"], B: int, M: int) -> Float[Tensor, "B M *rest"]:
-    return values.view(B, M, *values.shape[2:])
+@dataclass(frozen=True, eq=False)
+class PerViewAnswer:
+    """Slots of different views have nothing to do with each other."""
 
+    folded: OclocAnswer
+    view_mask: Bool[Tensor, "B M"]
 
-def unfold(folded: Decomposition, mask: Bool[Tensor, "B M"]) -> Decomposition:
-    """Views back to their scenes."""
-    assert folded.complete_shapes is not None
-    assert folded.presence is not None
-    assert folded.presence_probability is not None
-    assert folded.depth_order is not None
+    def decomposition(self) -> Decomposition:
+        """Views back in their scenes; presence is the maximum over views."""
+        answer = self.folded.decomposition()
+        assert answer.complete_shapes is not None
+        assert answer.presence is not None
+        assert answer.presence_probability is not None
+        assert answer.depth_order is not None
+        return replace(
+            answer,
+            reconstruction=self.views(answer.reconstruction),
+            layer_masks=self.views(answer.layer_masks),
+            complete_shapes=self.views(answer.complete_shapes),
+            presence=self.most(answer.presence),
+            presence_probability=self.most(answer.presence_probability),
+            depth_order=self.views(answer.depth_order),
+        )
 
-    def views(value: Tensor) -> Tensor:
-        return unfold_views(value, *mask.shape)
+    def views(self, values: Float[Tensor, "BM 1 *rest"]) -> Float[Tensor, "B M *rest"]:
+        return values.view(*self.view_mask.shape, *values.shape[2:])
 
-    def most(value: Tensor) -> Tensor:
-        return torch.where(mask[:, :, None], value.view(*mask.shape, -1), 0.0).amax(1)
-
-    return Decomposition(
-        reconstruction=views(folded.reconstruction),
-        layer_masks=views(folded.layer_masks),
-        has_background=True,
-        complete_shapes=views(folded.complete_shapes),
-        presence=most(folded.presence),
-        presence_probability=most(folded.presence_probability),
-        depth_order=views(folded.depth_order),
-    )
+    def most(self, values: Float[Tensor, "BM K"]) -> Float[Tensor, "B K"]:
+        each = values.view(*self.view_mask.shape, -1)
+        return torch.where(self.view_mask[:, :, None], each, 0.0).amax(1)

@@ -1,12 +1,12 @@
 """What Umbra has beyond OCLOC: sizes, costs, and how they fade in."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from viewslots.errors import UserError
-from viewslots.methods.distributions import Scalar
 from viewslots.methods.ocloc.config import OclocConfig
-from viewslots.methods.ocloc.schedule import Annealing, Schedule, linear
+from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
+from viewslots.methods.schedules import linear
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,12 @@ class UmbraConfig(OclocConfig):
                 raise UserError(f"UmbraConfig.{name} must lie between 0 and {most:g}, not {getattr(self, name)}")
 
 
-@dataclass(frozen=True)
-class UmbraAnnealing(Annealing):
-    """The values of one step."""
-
-    weight_mixture: Scalar = 1.0
-    weight_costs: Scalar = 1.0
-
-
 FADED = ("mixture", "costs")
 
 
 @dataclass(frozen=True)
-class UmbraSchedule(Schedule):
-    """step -> UmbraAnnealing. Shares of the run, so that they need no squeezing."""
+class UmbraSchedule(OclocSchedule):
+    """step -> Annealing. Shares of the run, so that they need no squeezing."""
 
     mixture_from: float = 0.0
     mixture_until: float = 0.3
@@ -63,10 +55,9 @@ class UmbraSchedule(Schedule):
             if end < begin:
                 raise UserError(f"schedule.{name}_until is {end}, but schedule.{name}_from is {begin}")
 
-    def at(self, step: int) -> UmbraAnnealing:
-        known = super().at(step)
+    def at(self, step: int) -> Annealing:
         weights = {f"weight_{name}": faded_in(step / self.steps, *self.span(name)) for name in FADED}
-        return UmbraAnnealing(**vars(known), **weights)
+        return replace(super().at(step), **weights)
 
     def span(self, name: str) -> tuple[float, float]:
         return getattr(self, f"{name}_from"), getattr(self, f"{name}_until")

@@ -14,7 +14,6 @@ from viewslots.methods.distributions import full_precision
 from viewslots.methods.ocloc.fast.features import FastFeatures
 from viewslots.methods.ocloc.inference import Inference
 from viewslots.methods.ocloc.networks import NormalisedLinear
-from viewslots.methods.per_view.model import PerViewInference
 
 
 class ProjectedAttention(Inference):
@@ -32,10 +31,6 @@ class ProjectedAttention(Inference):
     ) -> Float[Tensor, "B M L Dval"]:
         projected, constant = project_queries(self.g_qry(y_full), self.g_key)
         return map_values(attended_mean(keys, projected, constant), self.g_val)
-
-
-class FastPerViewInference(ProjectedAttention, PerViewInference):
-    pass
 
 
 @full_precision

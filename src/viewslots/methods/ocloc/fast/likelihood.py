@@ -4,11 +4,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.methods.distributions import Scalar, relaxed_bernoulli_logit, widen
+from viewslots.methods.distributions import relaxed_bernoulli_logit, widen
 from viewslots.methods.ocloc.compositing import compactness_noise, composite, perceived_shapes
-from viewslots.methods.ocloc.generation import Decoded
+from viewslots.methods.ocloc.image_model import Cost, WeightedSum
 from viewslots.methods.ocloc.noise import Noise
+from viewslots.methods.ocloc.objective import sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
+from viewslots.methods.ocloc.variables import Decoded, Latents
+from viewslots.methods.schedules import Scalar
+from viewslots.types import SceneBatch
+
+
+class FusedSum(WeightedSum):
+    """The paper's image model, whose training cost goes straight from the decoders to the squared error."""
+
+    def training_cost(
+        self, decoded: Decoded, latents: Latents, batch: SceneBatch, annealing: Annealing, noise: Noise
+    ) -> Cost:
+        with torch.autocast(batch.image.device.type, enabled=False):
+            error = squared_error(decoded, latents.logit_prs, batch.image, annealing, noise)
+        nll = sum_over_views(error, batch.view_mask) / (2 * self.sigma_x**2)
+        return Cost(nll, torch.zeros_like(nll))
 
 
 def squared_error(
@@ -18,7 +34,7 @@ def squared_error(
     annealing: Annealing,
     noise: Noise,
 ) -> Float[Tensor, "B M"]:
-    """Sum over pixels and channels of (x - mean)^2, as Ocloc.render and negative_log_likelihood have it."""
+    """Sum over pixels and channels of (x - mean)^2, as WeightedSum and negative_log_likelihood have it."""
     if image.is_cuda and image.dtype == torch.float32:
         from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError
 
@@ -36,7 +52,7 @@ def as_tensor(value: Scalar, like: Tensor) -> Tensor:
 def plain_squared_error(
     decoded: Decoded, logit_prs: Tensor, image: Tensor, annealing: Annealing, noise: Noise
 ) -> Tensor:
-    """The oracle of the kernel, and the code of every other device: the steps of Ocloc.render."""
+    """The oracle of the kernel, and the code of every other device: the steps of WeightedSum."""
     shape = noise.z_shp.shape
     logit, colour = torch.split(widen(decoded.objects), [1, 3], 1)
     background = (widen(decoded.background).view_as(image) + 1) / 2

@@ -4,14 +4,12 @@ A step then runs forward and backward on the twins, hands their gradients to the
 in full precision, and casts them anew (`refresh`): two launches instead of two hundred.
 """
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-
-from viewslots.methods.ocloc.model import Ocloc
 
 V = TypeVar("V", bound=nn.Module)
 
@@ -78,12 +76,10 @@ class HalfLinear(nn.Linear):
         return SumByProduct.apply(values, self.weight, self.bias)  # type: ignore[no-untyped-call]
 
 
-def with_half_weights(model: Ocloc) -> tuple[Ocloc, HalfWeights]:
-    """A view of the model whose linear and recurrent layers hold twins, but for those that reckon in full precision."""
+def with_half_weights(model: V, exact: set[nn.Linear]) -> tuple[V, HalfWeights]:
+    """A view of the model whose linear and recurrent layers hold twins, but for the `exact` ones."""
     half = HalfWeights()
-    view = tree_with_twins(model, half, model.exact_layers())
-    assert isinstance(view, Ocloc)
-    return view, half
+    return cast(V, tree_with_twins(model, half, exact)), half
 
 
 def tree_with_twins(module: nn.Module, half: HalfWeights, full: set[nn.Linear]) -> nn.Module:

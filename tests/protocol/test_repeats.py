@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from viewslots.protocol.uncertainty import bootstrap, estimates, resampled_scenes
+from viewslots.protocol.repeats import bootstrap, estimates, resampled_scenes
 
 
 def means(values: np.ndarray):

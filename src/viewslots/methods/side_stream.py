@@ -2,7 +2,7 @@
 
 Only while a step is recorded as a CUDA graph: there the streams become branches of the graph, and nothing is launched
 by hand. Autograd runs the backward pass of each part on the stream of its forward pass, so that overlaps too. Whatever
-is made beside may be used only after `join`, and must stay referenced until then.
+is made there may be used only after `join`, and must stay referenced until then.
 """
 
 import functools
@@ -18,14 +18,14 @@ def side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-class Beside(AbstractContextManager["Beside"]):
-    """`with beside:` puts its body on a side stream where a CUDA graph is recorded; elsewhere nothing changes."""
+class SideStream(AbstractContextManager["SideStream"]):
+    """`with side:` puts its body on a side stream where a CUDA graph is recorded; elsewhere nothing changes."""
 
     def __init__(self, device: torch.device) -> None:
         recording = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         self.stream = side_stream(device) if recording else None
 
-    def __enter__(self) -> "Beside":
+    def __enter__(self) -> "SideStream":
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
             self._inside = torch.cuda.stream(self.stream)

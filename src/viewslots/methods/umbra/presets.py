@@ -1,0 +1,19 @@
+"""Umbra as a second stage after the compact OCLOC."""
+
+from viewslots.methods.ocloc.presets import COMPACT
+from viewslots.methods.schedules import Optimisation
+from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
+
+UMBRA = UmbraConfig(**vars(COMPACT) | {"sigma_x": 0.1})
+"""The networks of `compact`. Shadow and ground differ little in colour: a smaller sigma_x tells them apart."""
+
+UMBRA_SCHEDULE = UmbraSchedule(
+    steps=16_000, temperature_start=0.5, softness_start=0.5, kl_ramp_steps=0, compactness_start=0.05
+)
+"""As cold as `compact` ends."""
+
+
+def umbra_optimisation(pretrained: str) -> Optimisation:
+    return Optimisation(
+        learning_rate=2e-4, decay_steps=5_334, warmup_steps=400, single_view_steps=0, pretrained_preset=pretrained
+    )

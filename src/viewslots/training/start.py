@@ -1,0 +1,212 @@
+"""Beginning a run, or going on with one: from what a user gave to settings, a folder, and the parts of a training.
+
+Device and speed are chosen here alone.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from viewslots.data.meta import META, Plan
+from viewslots.data.presets import data_preset
+from viewslots.data.store import Store
+from viewslots.errors import UserError
+from viewslots.experiments import full_name
+from viewslots.methods.contract import Precision
+from viewslots.methods.registry import trainable_class
+from viewslots.scenes.world import World
+from viewslots.training.checkpoint import Damaged, load_step
+from viewslots.training.distributed import Ranks
+from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of, shrink_factor
+from viewslots.training.run import CHECKPOINTS, RunFolder, read_run_config
+from viewslots.training.settings import LIVE, RunSettings, plan_run
+from viewslots.training.step import EagerStep, Model, Step, fast_step
+from viewslots.training.validation import Validation, live_split
+
+FREE = ("precision", "validate_every", "checkpoint_every")
+"""What may change when a run goes on; everything else decides its result and must agree."""
+
+
+def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> RunSettings:
+    """`given` holds arguments of plan_run; `precision` counts where it says nothing of it. Nothing is written yet."""
+    for name, word in (("preset", "an experiment (`viewslots train --help` has them)"), ("data", "--data DIR or live")):
+        if name not in given:
+            raise UserError(f"a new run needs {word}; to go on with one, add --resume")
+    given = {"precision": precision, "fast": fast} | given
+    world = plan_run(**given, stored_views=1, data_sha256=None).world  # also refuses what cannot be
+    given["data"] = LIVE if given["data"] == LIVE else str(Path(given["data"]).resolve())
+    size = data_size(given["data"], world)
+    sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
+    settings = plan_run(**given, stored_views=size.views, data_sha256=sha256)
+    if settings.views > size.views:
+        raise UserError(f"--views {settings.views}: scenes of this data set have {size.views}")
+    shrink_factor(size.height, size.width, settings.model.image_size)
+    if isinstance(size, Plan):
+        batches_of(size.splits["train"].scenes, settings.batch)
+    return settings
+
+
+def resume_run(run: Path, given: dict[str, Any], fast: bool) -> tuple[RunFolder, RunSettings]:
+    """An old one. What is given again must agree with what it was begun with."""
+    folder = RunFolder.resume(run)
+    try:
+        settings = RunSettings.from_json(folder.config)
+        if "data" in given:
+            settings = replace(settings, data=same_data(settings, given["data"]))
+        require_agreement(run, settings, given)
+        free = {name: value for name, value in given.items() if name in FREE}
+        return folder, replace(settings, fast=settings.fast and fast, **free)
+    except BaseException:
+        folder.close()
+        raise
+
+
+def same_data(settings: RunSettings, data: str) -> str:
+    """The data set may have moved, but must be the same."""
+    if (settings.data == LIVE) != (data == LIVE):
+        raise UserError(
+            f"--data {data}: the run was begun with {settings.data}; leave the option out, or begin a new run"
+        )
+    if data != LIVE and fingerprint(data) != settings.data_sha256:
+        raise UserError(f"--data {data}: not the data set this run was begun with, {settings.data}")
+    return data if data == LIVE else str(Path(data).resolve())
+
+
+def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -> None:
+    given = given | ({"preset": full_name(given["preset"])} if "preset" in given else {})
+    begun = {
+        "preset": full_name(settings.preset),
+        "steps": settings.steps,
+        "seed": settings.seed,
+        "init": settings.init,
+        "batch": settings.batch,
+        "learning_rate": settings.optimisation.learning_rate,
+        "views": settings.views,
+        "method": settings.method,
+    }
+    options = {name: "the experiment" if name == "preset" else "--" + name.replace("_", "-") for name in begun}
+    changes = given.get("changes", {})
+    begun |= {name: attrgetter(name)(settings) for name in changes}
+    for name, wanted in ({name: given[name] for name in begun if name in given} | changes).items():
+        option, value = options.get(name, f"--set {name}"), begun[name]
+        if wanted != value:
+            before = f"without {option}" if value is None else f"with {option} {value}"
+            raise UserError(f"{run} was begun {before}, not {wanted}; leave it out, or begin a new run")
+
+
+def has_checkpoint(folder: RunFolder) -> bool:
+    return folder.checkpoints.is_dir() and any(folder.checkpoints.glob("step-*.json"))
+
+
+def pinned_model(run: Path, wanted_by: RunSettings) -> tuple[Model, int] | None:
+    """The model that a run has kept for experiments that start from it, and its step; None where it has none."""
+    if not (run / CHECKPOINTS).is_dir():
+        return None
+    settings = RunSettings.from_json(read_run_config(run))
+    if full_name(settings.preset) != full_name(str(wanted_by.optimisation.pretrained_preset)):
+        return None
+    for step in settings.pinned:
+        try:
+            state = load_step(run / CHECKPOINTS, step)
+        except Damaged:
+            continue
+        model = trainable_class(settings.method)(settings.model)
+        tensors = {name: value for name, value in state.tensors.items() if name.startswith("model.")}
+        model.load_state_dict({name.removeprefix("model."): value for name, value in tensors.items()})
+        return model, step
+    return None
+
+
+@dataclass(frozen=True)
+class Parts:
+    model: Model
+    """The plain one, which is saved and validated; the step may hold a faster twin of the same parameters."""
+    optimisers: list[torch.optim.Optimizer]
+    step: Step
+    feed: Feed
+    noise: NoiseSource
+    validation: Validation | None
+    """On rank 0 only."""
+
+
+def assemble(settings: RunSettings, device: torch.device, ranks: Ranks, weights: Model | None = None) -> Parts:
+    """All parts at step 0. `weights`: a model of the same kind to start from, instead of the seed's random weights."""
+    kind = trainable_class(settings.method)
+    model = kind(settings.model, torch.Generator().manual_seed(settings.seed)).to(device).train()
+    if weights is not None:
+        start_from(model, weights)
+    if ranks.count > 1:
+        model.share_statistics(ranks.gather)
+    optimisers, clip_norm = model.optimisers(settings.optimisation), settings.optimisation.clip_norm
+    if settings.fast and ranks.count == 1:
+        step = fast_step(model, optimisers, settings.precision, clip_norm)
+    else:
+        # Twins of weights would hide gradients from what averages them over the ranks.
+        module = model.fast("fp32").module if settings.fast else model
+        step = EagerStep(ranks.wrap(module), optimisers, settings.precision, clip_norm)
+    feed, validation = open_data(settings, device, ranks)
+    noise = NoiseSource(model, seed=settings.seed, batch=settings.batch, ranks=ranks)
+    return Parts(model, optimisers, step, feed, noise, validation)
+
+
+def require_fit(settings: RunSettings, weights: Model) -> None:
+    """Whether a run can start from these weights: the networks count, not what is made of them."""
+    model = trainable_class(settings.method)(settings.model)
+    given = model.weights_from(weights)
+    if given is None or shapes(given) != shapes(model.state_dict()):
+        raise UserError(
+            f"--init {settings.init}: holds a model of another experiment or method; give one of the same sizes"
+        )
+
+
+def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def start_from(model: Model, weights: Model) -> None:
+    """Another model's weights; running statistics start anew, since the pictures are others."""
+    given = model.weights_from(weights)
+    assert given is not None, "require_fit comes first"
+    model.load_state_dict(given)
+    model.restart_statistics()
+
+
+def open_data(settings: RunSettings, device: torch.device, ranks: Ranks) -> tuple[Feed, Validation | None]:
+    size, views = settings.model.image_size, settings.views
+    chosen = {"seed": settings.seed, "batch": settings.batch, "size": size, "device": device, "ranks": ranks}
+    if settings.data == LIVE:
+        world = data_preset(settings.world).world(None)
+        feed: Feed = LiveFeed(world, **chosen)
+        held_out = live_split(world, views, device) if ranks.first else None
+    else:
+        store = open_store(settings.data)
+        if settings.data_sha256 not in (None, fingerprint(settings.data)):
+            raise UserError(f"{settings.data}: not the data set this run was started with; --data may name where it is")
+        feed = StoredFeed(store.split("train"), **chosen)
+        held_out = store.split("valid") if ranks.first else None
+    return feed, Validation(held_out, views=views, size=size, device=device) if held_out is not None else None
+
+
+def open_store(folder: str) -> Store:
+    store = Store.open(folder)
+    for split in ("train", "valid"):
+        if split not in store.splits:
+            raise UserError(f"{folder}: no split {split!r}, which training needs; it has {', '.join(store.splits)}")
+    return store
+
+
+def fingerprint(folder: str) -> str:
+    """Of meta.json, which holds the checksums of everything else."""
+    open_store(folder)
+    return hashlib.sha256((Path(folder) / META).read_bytes()).hexdigest()
+
+
+def data_size(data: str, world: str) -> World | Plan:
+    """What has the views, height and width of the scenes."""
+    return data_preset(world).world(None) if data == LIVE else open_store(data).meta.plan
