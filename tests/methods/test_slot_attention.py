@@ -42,7 +42,7 @@ from viewslots.methods.slot_attention.presets import (
     TINY_OPTIMISATION,
     TINY_SCHEDULE,
 )
-from viewslots.metrics.counting import counted_objects
+from viewslots.metrics.objects import counted_objects
 from viewslots.metrics.segmentation import contingency, partition
 from viewslots.types import SceneBatch
 

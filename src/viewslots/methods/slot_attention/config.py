@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viewslots.errors import UserError
-from viewslots.methods.ocloc.config import check_fields, from_values
+from viewslots.methods.config import check_fields, from_values
 
 Stage = tuple[int, int, int]
 """One transposed convolution of the decoder: (stride, kernel size, channels)."""

@@ -57,7 +57,6 @@ class SlotAttention(
     """For single pictures: every view of a scene stands alone. Weights are drawn from `generator`, or from seed 0."""
 
     name = "slot-attention"
-    method = name
     config_class = SlotAttentionConfig
     terms = ("mse",)
 
