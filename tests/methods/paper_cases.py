@@ -8,8 +8,8 @@ from torch import Tensor
 from viewslots.experiments import TINY
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.schedule import Annealing
+from viewslots.methods.ocloc.variables import Noise
 from viewslots.types import SceneBatch
 
 # The paper's start: an undecided background.

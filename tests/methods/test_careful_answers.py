@@ -12,7 +12,6 @@ from viewslots.errors import UserError
 from viewslots.methods.distributions import normal_kl
 from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.search import (
     PRUNED,
     Care,
@@ -24,7 +23,7 @@ from viewslots.methods.ocloc.search import (
     with_objects,
     worth_keeping,
 )
-from viewslots.methods.ocloc.variables import Latents, Posterior
+from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
 from viewslots.methods.per_view.model import PerView
 from viewslots.types import SceneBatch
 

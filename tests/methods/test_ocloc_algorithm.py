@@ -13,9 +13,8 @@ from torch import Tensor
 from viewslots.methods.ocloc.config import DecoderConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import DenseDecoder, SlotUpdate, upsampling_stages
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import Latents, Posterior
+from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
 from viewslots.methods.per_view.model import PerView
 from viewslots.types import SceneBatch
 

@@ -14,14 +14,14 @@ from torch.distributions import Bernoulli, Beta, Normal, RelaxedBernoulli, kl_di
 
 from viewslots.experiments import COMPACT, EXPERIMENTS
 from viewslots.methods.distributions import beta_kl, normal_kl, presence_kl, relaxed_bernoulli_logit
+from viewslots.methods.noise import Source
 from viewslots.methods.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.methods.ocloc.config import NvilConfig
 from viewslots.methods.ocloc.inference import slot_attention
 from viewslots.methods.ocloc.model import Ocloc, parameter_counts
-from viewslots.methods.ocloc.noise import Noise, Source
 from viewslots.methods.ocloc.objective import negative_log_likelihood, weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import ElboTerms, Posterior
+from viewslots.methods.ocloc.variables import ElboTerms, Noise, Posterior
 from viewslots.methods.per_view.model import PerView
 from viewslots.types import SceneBatch
 

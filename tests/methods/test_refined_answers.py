@@ -15,7 +15,6 @@ from viewslots.methods.ocloc.compositing import composite, perceived_shapes
 from viewslots.methods.ocloc.fast.accelerate import accelerated
 from viewslots.methods.ocloc.generation import Layers
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.objective import negative_log_likelihood
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.search import (
@@ -29,7 +28,7 @@ from viewslots.methods.ocloc.search import (
     with_objects,
     with_refined_codes,
 )
-from viewslots.methods.ocloc.variables import Latents, Posterior, Rendering
+from viewslots.methods.ocloc.variables import Latents, Noise, Posterior, Rendering
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch

@@ -61,8 +61,10 @@ class Schedule:
         return Scheduled()
 
     def squeezed(self, steps: int) -> Self:
-        """The same schedule over a run of `steps`."""
-        return replace(self, steps=steps)
+        """The same schedule over a run of `steps`: fields NAME_steps shrink or grow with it."""
+        names = [field.name for field in fields(self) if field.name.endswith("_steps")]
+        changed: dict[str, Any] = {name: scaled(getattr(self, name), steps / self.steps) for name in names}
+        return replace(self, steps=steps, **changed)
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,10 @@ class Optimisation:
         check_fields(self)
 
     def squeezed(self, factor: float) -> Self:
-        """The same settings in a run that is `factor` times as long."""
-        return replace(
-            self,
-            decay_steps=scaled(self.decay_steps, factor),
-            warmup_steps=scaled(self.warmup_steps, factor),
-            single_view_steps=scaled(self.single_view_steps, factor),
-            pretrained_step=scaled(self.pretrained_step, factor),
-        )
+        """The same settings in a run that is `factor` times as long: all that count steps, by their names."""
+        names = [field.name for field in fields(self) if field.name.endswith(("_steps", "_step"))]
+        changed: dict[str, Any] = {name: scaled(getattr(self, name), factor) for name in names}
+        return replace(self, **changed)
 
     def learning_rate_at(self, step: int) -> float:
         warmup = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0

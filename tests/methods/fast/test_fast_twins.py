@@ -13,9 +13,9 @@ from viewslots.methods.ocloc.fast.accelerate import accelerated
 from viewslots.methods.ocloc.fast.folding import FoldedConvolution, PairedConvolution, PlainConvolution, fold_stages
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import upsampling_stages
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing
+from viewslots.methods.ocloc.variables import Noise
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.model import Umbra

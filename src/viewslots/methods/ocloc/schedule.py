@@ -1,7 +1,6 @@
 """What OCLOC anneals: temperatures, softness of occlusion, weights of the KL terms."""
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from viewslots.methods.config import Amount, Positive, Whole
 from viewslots.methods.schedules import (
@@ -10,7 +9,6 @@ from viewslots.methods.schedules import (
     Scheduled,
     exponential,
     linear,
-    scaled,
 )
 
 
@@ -75,7 +73,3 @@ class OclocSchedule(Schedule):
             compactness_rate=linear(self.compactness_start, self.compactness_end, share),
             compactness_scale=self.compactness_scale,
         )
-
-    def squeezed(self, steps: int) -> Self:
-        """The same schedule over a run of `steps`."""
-        return replace(self, steps=steps, kl_ramp_steps=scaled(self.kl_ramp_steps, steps / self.steps))

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.generation import binary_logit
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import Latents, Layers, Posterior, Rendering
+from viewslots.methods.ocloc.variables import Latents, Layers, Noise, Posterior, Rendering
 from viewslots.types import SceneBatch
 
 PRUNED = -30.0

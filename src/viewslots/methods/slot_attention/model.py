@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from viewslots.errors import UserError
 from viewslots.methods.contract import Losses, Search, TrainableMethod
 from viewslots.methods.distributions import full_precision
 from viewslots.methods.inputs import check_slots
+from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Scheduled
 from viewslots.methods.slot_attention.config import SlotAttentionConfig
 from viewslots.methods.slot_attention.networks import (
@@ -80,12 +80,7 @@ class SlotAttention(
         """For K = `slots` objects, hence K + 1 slots."""
         (B, M), K = batch.image.shape[:2], check_slots(self.slots if slots is None else slots)
         size = (B, M, K + 1, self.config.slot_dim)
-        # Drawn where the generator is: a CPU generator gives the same numbers for a model on any device.
-        return SlotNoise(torch.randn(size, generator=generator, device=generator.device).to(self.device))
-
-    def annealed(self) -> Scheduled:
-        """Nothing is annealed."""
-        return Scheduled()
+        return SlotNoise(Source(generator, self.device).normal(*size))
 
     def forward(self, batch: SceneBatch, scheduled: Scheduled, noise: SlotNoise) -> Losses:
         mse = squared_error(self.explain(batch, noise).reconstruction, batch.image, batch.view_mask)
@@ -107,8 +102,7 @@ class SlotAttention(
         self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None, search: Search | None = None
     ) -> SlotAnswer:
         self.check(batch)
-        if search is not None:
-            raise UserError(f"{self.name} answers in one pass: it has no search of answers")
+        self.check_search(search)
         return self.explain(batch, self.draw_noise(batch, generator, slots))
 
 
