@@ -18,6 +18,7 @@ PRESETS = ("clevr-m1", "compact")
 BATCH = {"cpu": 2, "cuda": 32}
 """Scenes in a batch; on a CPU a whole one would take a minute a step."""
 SCENES, STORED_VIEWS = 512, 10
+
 KERNELS = 40
 
 PLAIN, FAST = "plain", "fast"
