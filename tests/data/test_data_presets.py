@@ -22,8 +22,8 @@ PAPER = {
 
 
 def test_names() -> None:
-    assert set(DATA_PRESETS) == set(PAPER)
-    assert len({preset.about for preset in DATA_PRESETS.values()}) == 7
+    assert set(DATA_PRESETS) == set(PAPER) | {"clevr-mixed"}
+    assert len({preset.about for preset in DATA_PRESETS.values()}) == 8
 
 
 @pytest.mark.parametrize("name", MULTI)

@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from viewslots.data import checks
-from viewslots.data.checks import check_dataset
-from viewslots.data.invariants import first_violation
-from viewslots.data.making import make_dataset
+from viewslots.data.checks import check_dataset, first_violation
+from viewslots.data.generate import make_dataset
 from viewslots.errors import UserError
 
 Arrays = dict[str, np.ndarray]

@@ -13,8 +13,8 @@ import pytest
 from fake_world import COUNTS, FakeWorld
 
 from forked import in_child
-from viewslots.data.hdf5 import convert
-from viewslots.data.making import make_dataset
+from viewslots.data.exchange.hdf5 import convert
+from viewslots.data.generate import make_dataset
 from viewslots.errors import UserError
 
 

@@ -13,9 +13,8 @@ from fake_world import COUNTS, FakeWorld, contents, reseal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from viewslots.data.contract import KEYS
-from viewslots.data.making import make_dataset
-from viewslots.data.meta import Plan, SplitPlan
+from viewslots.data.format import KEYS, Plan, SplitPlan
+from viewslots.data.generate import make_dataset
 from viewslots.data.store import Store
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError

@@ -14,11 +14,11 @@ from viewslots.cli import main
 from viewslots.commands.evaluation import estimate_viewpoints
 from viewslots.commands.evaluation import evaluate as evaluate_command
 from viewslots.data.dataset import SceneDataset
-from viewslots.data.disk import sha256
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
 from viewslots.experiments import model_preset
+from viewslots.files import sha256
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import Care
 from viewslots.methods.per_view.model import PerViewOcloc

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from viewslots.data.making import make_dataset
+from viewslots.data.generate import make_dataset
 from viewslots.types import Pictures
 
 SIZE, SIDE = 64, 16

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from viewslots.data.making import make_dataset
+from viewslots.data.generate import make_dataset
 from viewslots.data.store import Store
 from viewslots.types import Pictures
 

@@ -42,7 +42,7 @@ def make_data(
         batch: Scenes rendered at once; memory grows with it.
         art: For dsprites the original npz, for abstract a folder of the original clip art, instead of our own drawings.
     """
-    from viewslots.data.making import make_dataset
+    from viewslots.data.generate import make_dataset
     from viewslots.data.presets import data_preset
 
     chosen = data_preset(preset)
@@ -87,7 +87,7 @@ def convert(source: Positional[Path], destination: Positional[Path], /) -> None:
         source: A data set folder or an .h5 file.
         destination: The other one, to be made.
     """
-    from viewslots.data.hdf5 import convert as convert_files
+    from viewslots.data.exchange.hdf5 import convert as convert_files
 
     with Progress("scenes") as progress:
         print(convert_files(source, destination, progress))
@@ -112,7 +112,7 @@ def render(
     """
     from dataclasses import replace
 
-    from viewslots.data.npz import require_npz, save_npz
+    from viewslots.data.exchange.npz import require_npz, save_npz
     from viewslots.scenes.render import render_views
     from viewslots.scenes.spec import Scene
 

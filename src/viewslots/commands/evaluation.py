@@ -118,7 +118,7 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
         sources: Results of evaluate and estimate-viewpoints, or folders with some (there, in results/, results*.json).
         out: Folder to write to.
     """
-    from viewslots.data.disk import plain_errors
+    from viewslots.files import plain_errors
     from viewslots.report.report import write_report
 
     if not sources:
@@ -131,8 +131,8 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
 def _evaluated(
     run: str, data: Path, out: Path, which: Which, device: str, care: dict[str, int | None], asked: dict[str, Any]
 ) -> None:
-    from viewslots.data.disk import plain_errors, write_json
     from viewslots.data.store import Store
+    from viewslots.files import plain_errors, write_json
     from viewslots.protocol.evaluate import Plan
     from viewslots.protocol.evaluate import evaluate as evaluated
     from viewslots.protocol.results import require_file, result

@@ -78,8 +78,8 @@ def figures(
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
     """
-    from viewslots.data.disk import plain_errors
     from viewslots.figures.album import curve_parts, save_parts, scene_parts, table_parts
+    from viewslots.files import plain_errors
     from viewslots.viewpoints.scene import load
 
     if min(scenes, frames, 1 if starts is None else starts) < 1:
@@ -161,7 +161,7 @@ def _comparison(
 
 def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:
     """Results inside the run folder, if it has any, and those that were named."""
-    from viewslots.data.disk import read_json
+    from viewslots.files import read_json
     from viewslots.protocol.results import FORMAT, find_results
 
     below = sorted(Path(run).rglob("*.json")) if Path(run).is_dir() else []

@@ -1,6 +1,6 @@
 """Batches of stored scenes: chosen views, padded, straight to the device."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewslots.data.store import SplitArrays
-from viewslots.data.views import PADDING, FirstViews, ViewChoice, shuffled, view_table
-from viewslots.errors import UserError
-from viewslots.scenes.draws import Draws
+from viewslots.data.views import PADDING, FirstViews, ViewChoice, view_table
 from viewslots.types import BACKGROUND, SceneBatch
 
 UPLOAD_SCENES = 64
@@ -128,29 +126,3 @@ def upload(images: NDArray[Any], device: torch.device) -> UInt8[Tensor, "S M H W
         part = np.array(images[first : first + UPLOAD_SCENES])
         resident[first : first + UPLOAD_SCENES] = torch.from_numpy(part).to(device)
     return resident
-
-
-def epoch_batches(
-    scenes: int,
-    batch: int,
-    *,
-    seed: int,
-    epoch: int,
-    start: int = 0,
-    drop_last: bool = True,
-    rank: int = 0,
-    ranks: int = 1,
-) -> Iterator[list[int]]:
-    """Scene indices of an epoch's batches from number `start` on, in an order that (seed, epoch) alone decide.
-
-    With several ranks each step's batch * ranks scenes are divided among them, so no two see the same scene.
-    """
-    if batch < 1 or not 0 <= rank < ranks:
-        raise UserError(f"batches of {batch} scenes for rank {rank} of {ranks} asked for; all must make sense")
-    step = batch * ranks
-    if drop_last and scenes < step:
-        raise UserError(f"{scenes} scenes do not fill one batch of {step}; use smaller batches")
-    order = shuffled(scenes, Draws("epoch", seed, epoch))
-    for first in range(start * step, scenes - step + 1 if drop_last else scenes, step):
-        if mine := order[first + rank * batch : first + (rank + 1) * batch]:
-            yield mine

@@ -17,8 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset
-from viewslots.data.disk import plain_errors, write_json
-from viewslots.data.making import make_dataset
+from viewslots.data.generate import make_dataset
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, LastViews
@@ -29,6 +28,7 @@ from viewslots.errors import UserError
 from viewslots.figures.decompositions import decomposition_figure
 from viewslots.figures.film import Frames, save_gif, save_mp4, turning_frames
 from viewslots.figures.sheets import contact_sheet
+from viewslots.files import plain_errors, write_json
 from viewslots.types import BACKGROUND, Pictures, Progress
 from viewslots.viewpoints.scene import InferredScene, Reader, load
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from viewslots.data.disk import shown
-from viewslots.data.npz_guard import NpzFile, NpzRows
+from viewslots.data.exchange.npz import NpzFile, NpzRows
 from viewslots.errors import UserError
+from viewslots.files import shown
 
 LEAST = {"G": 0}
 """Extent of an axis; 1 for all others: a world may have no objects."""

@@ -6,6 +6,9 @@ from typing import Any, Protocol
 from viewslots.errors import UserError
 from viewslots.types import Pictures
 
+LIVE_SPLIT = "live"
+"""A stream of its own: no scene of it is ever in a stored split."""
+
 
 class World(Protocol):
     """A family of scenes. `sample` depends on its three arguments alone, so any scene can be drawn again by itself."""

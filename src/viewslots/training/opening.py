@@ -5,7 +5,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from viewslots.data.meta import Plan
+from viewslots.data.format import Plan
 from viewslots.errors import UserError
 from viewslots.training.assembly import data_size, fingerprint
 from viewslots.training.feed import batches_of, shrink_factor

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 from numpy.typing import NDArray
 
-from viewslots.data.contract import KEYS, Size
-from viewslots.data.hdf5_guard import Rows, members
-from viewslots.data.invariants import first_violation
+from viewslots.data.checks import first_violation
+from viewslots.data.exchange.hdf5_guard import Rows, members
+from viewslots.data.format import KEYS, Size
 from viewslots.errors import UserError
 from viewslots.types import BACKGROUND, COVERED
 
