@@ -29,6 +29,8 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> SplitArrays:
 class Mixed:
     """Scene s in views s%3, ..., with 1 + s%3 of them: every scene of a batch another number."""
 
+    most = None
+
     def choose(self, scene: int, stored: int) -> list[int]:
         return [(scene + step) % stored for step in range(1 + scene % 3)]
 

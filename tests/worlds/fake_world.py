@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from viewslots.scenes.world import FLAT_KEYS
 from viewslots.types import Pictures
 
 COUNTS = {"train": 5, "valid": 2, "test2": 3}
@@ -28,6 +29,7 @@ class FakeScene:
 
 
 class FakeWorld:
+    keys = FLAT_KEYS
     views, height, width = 3, 6, 8
 
     def __init__(self) -> None:

@@ -156,6 +156,7 @@ def _comparison(
         answers[name] = method.decompose(given, keyed_generator(seed, 0, 0), slots)
     truth = dataset.truth(range(len(given.image)), FirstViews(given.image.shape[1]))
     segment = shrunk_truth(truth, dataset.split.size.height // given.image.shape[-1]).segment
+    assert segment is not None
     yield from comparison_parts(given.image, segment.cpu().numpy(), answers)
 
 

@@ -1,4 +1,4 @@
-"""Making a data set: scenes drawn, rendered and written batch by batch; memory grows with the batch alone."""
+"""Generating a data set: scenes drawn, rendered and written batch by batch; memory grows with the batch alone."""
 
 import hashlib
 import json
@@ -91,7 +91,7 @@ def _plan(
         height=world.height,
         width=world.width,
         splits=splits,
-        keys=tuple(KEYS),
+        keys=tuple(key for key in KEYS if key in world.keys),
     )
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from jaxtyping import Int
 from numpy.typing import NDArray
 
 from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Size, read_meta
 from viewslots.errors import UserError
 from viewslots.files import open_regular, plain_errors, shown
-from viewslots.types import Pictures
+from viewslots.types import BACKGROUND, SLOT_KEYS, Pictures
 
 MAKING = "making.json"
 """Present while a data set is being written: its folder is not a data set yet."""
@@ -25,7 +26,7 @@ LINE_LIMIT = 2**20
 
 @dataclass(frozen=True)
 class SplitArrays:
-    """The arrays of one split, each [S, ...] as in contract.KEYS; memory maps when they come from a store."""
+    """The arrays of one split, each [S, ...] as in format.KEYS; memory maps when they come from a store."""
 
     name: str
     size: Size
@@ -34,9 +35,16 @@ class SplitArrays:
     @classmethod
     def from_pictures(cls, name: str, pictures: Pictures) -> "SplitArrays":
         """The same interface over pictures in memory."""
-        scenes, views, slots, height, width = pictures.shapes.shape
-        arrays = {key: getattr(pictures, key) for key in KEYS}
-        return cls(name, Size(scenes, views, slots, height, width), arrays)
+        scenes, views, height, width, _ = pictures.image.shape
+        arrays = {key: getattr(pictures, key) for key in pictures.keys()}  # noqa: SIM118
+        return cls(name, Size(scenes, views, _slots(arrays), height, width), arrays)
+
+    @property
+    def view_counts(self) -> Int[np.ndarray, "S"]:
+        """How many views each scene has."""
+        if "num_views" not in self:
+            return np.full(self.size.scenes, self.size.views)
+        return self["num_views"].astype(int)
 
     def __len__(self) -> int:
         return self.size.scenes
@@ -48,6 +56,17 @@ class SplitArrays:
         if key not in self.arrays:
             raise UserError(f"split {self.name} has no {shown(key)}; it has {', '.join(self.arrays)}")
         return self.arrays[key]
+
+
+def _slots(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """The largest number of objects that is known of."""
+    for key in SLOT_KEYS:
+        if key in arrays:
+            return arrays[key].shape[2]
+    if "num_objects" in arrays:
+        return int(arrays["num_objects"].max())
+    labels = arrays.get("segment", np.zeros(0, np.uint8))
+    return int(labels[labels != BACKGROUND].max(initial=-1)) + 1
 
 
 class Store:

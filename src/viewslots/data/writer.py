@@ -96,7 +96,7 @@ class StoreWriter:
         self, split: str, arrays: Mapping[str, NDArray[Any]], descriptions: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         """Add the next scenes of a split."""
-        count = len(arrays["num_objects"])
+        count = len(arrays["image"])
         self._check(split, arrays, count)
         lines = b"".join(_line(description) for description in descriptions)
         if self.plan.has_descriptions and len(descriptions) != count:

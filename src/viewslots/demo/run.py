@@ -144,11 +144,12 @@ def pictures_of(store: Store) -> tuple[Float[Tensor, "S M 3 H W"], Float[Tensor,
 def stored_pictures(store: Store) -> Pictures:
     """The truth about the views that the model sees."""
     arrays = store.split(SPLIT)
-    return Pictures(**{key: arrays[key] for key in Pictures.keys()}).first_views(VIEWS)  # noqa: SIM118
+    return Pictures(**arrays.arrays).first_views(VIEWS)
 
 
 def visible_objects(truth: Pictures) -> list[int]:
     """How many objects can be seen at all, a scene: what the counting score compares with."""
+    assert truth.segment is not None
     return [int((np.unique(segment) != BACKGROUND).sum()) for segment in truth.segment]
 
 

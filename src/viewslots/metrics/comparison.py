@@ -54,6 +54,7 @@ class Comparison:
 def comparisons(prediction: Decomposition, truth: SceneTruth) -> Iterator[Comparison]:
     """All scenes, in order, in blocks of bounded memory."""
     _, views, layers, height, width = prediction.layer_masks.shape
+    assert truth.shapes is not None
     objects = truth.shapes.shape[2]
     per_view = max((layers + objects) * height * width, 4 * layers * (objects + 1))
     block = max(1, NUMBERS_AT_ONCE[prediction.layer_masks.device.type] // max(1, views * per_view))
@@ -62,6 +63,8 @@ def comparisons(prediction: Decomposition, truth: SceneTruth) -> Iterator[Compar
 
 
 def _compared(prediction: Decomposition, truth: SceneTruth, scenes: slice) -> Comparison:
+    assert truth.segment is not None
+    assert truth.shapes is not None
     mask = truth.view_mask[scenes]
     whole = bool(mask.all())
 
@@ -123,6 +126,8 @@ def tables_of(views: Comparison) -> Tables:
 
 def check_comparable(prediction: Decomposition, truth: SceneTruth) -> None:
     """One clear line where the sizes of a prediction and its truth disagree."""
+    assert truth.segment is not None
+    assert truth.shapes is not None
     scenes, views, layers, height, width = prediction.layer_masks.shape
     slots, objects = layers - prediction.has_background, truth.shapes.shape[2]
     if slots < 1 or not scenes:

@@ -55,6 +55,8 @@ def ari_without_shadows(layer: Int[Tensor, "B M H W"], layers: int, truth: Scene
     if truth.shadows is None:
         return Ratio.nothing(len(layer))
     used = truth.view_mask[:, :, None, None] & ~shadow_pixels(truth)
+    assert truth.segment is not None
+    assert truth.shapes is not None
     objects = truth.shapes.shape[2]
     label = truth.segment.long().where(truth.segment != BACKGROUND, objects)
     table = contingency(label.flatten(1), layer.flatten(1), objects + 1, layers, used.flatten(1))
@@ -88,6 +90,8 @@ def identity(layer: Int[Tensor, "B M H W"], prediction: Decomposition, truth: Sc
 
 def pixels_by_layer(layer: Int[Tensor, "B M H W"], layers: int, truth: SceneTruth) -> Float64[Tensor, "B M G L"]:
     """Visible pixels of every object in every real view, by the layer that claims them."""
+    assert truth.segment is not None
+    assert truth.shapes is not None
     scenes, views = layer.shape[:2]
     seen = (truth.segment != BACKGROUND) & truth.view_mask[:, :, None, None]
     pixels = [values.flatten(0, 1).flatten(1) for values in (truth.segment.long(), layer, seen)]
@@ -115,6 +119,8 @@ def signal_to_noise(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatc
 
 def hidden_share(truth: SceneTruth) -> Float64[Tensor, "B"]:
     """How much of the objects is hidden: 1 - visible pixels / pixels of complete shapes, over all views of a scene."""
+    assert truth.segment is not None
+    assert truth.shapes is not None
     real = truth.view_mask[:, :, None, None]
     visible = ((truth.segment != BACKGROUND) & real).sum((1, 2, 3)).double()
     complete = ((truth.shapes >= COVERED) & real[:, :, None]).sum((1, 2, 3, 4)).double()

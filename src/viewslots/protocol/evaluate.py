@@ -99,6 +99,7 @@ def evaluate(
     facts = []
     for scenes in batches(len(dataset), plan.batch):
         seen = Seen.of(dataset, scenes, plan)
+        assert seen.truth.num_objects is not None
         facts.append((seen.truth.num_objects.cpu().numpy(), hidden_share(seen.truth).cpu().numpy()))
         for repeat, parts in enumerate(scored):
             parts.append(answered(method, seen, plan, repeat))

@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 from numpy.typing import NDArray
 
 from viewslots import __version__
 from viewslots.data.checks import scenes_per_block
 from viewslots.data.exchange.hdf5_guard import members, open_hdf5, reading
-from viewslots.data.exchange.hdf5_layout import GROUP_OF_SPLIT, OPAQUE, SPLIT_OF_GROUP, GroupReader
+from viewslots.data.exchange.hdf5_layout import GROUP_OF_SPLIT, SPLIT_OF_GROUP, GroupReader, published
 from viewslots.data.format import KEYS, SPLIT_NAME, Plan, Source, SplitPlan
-from viewslots.data.store import SplitArrays, Store
+from viewslots.data.store import Store
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
 from viewslots.files import flush_folder, plain_errors, require_total, sha256, shown
-from viewslots.types import BACKGROUND, Progress
+from viewslots.types import Progress
 
 SUFFIXES = (".h5", ".hdf5")
 
@@ -184,7 +183,8 @@ def _write(store: Store, draft: Draft, progress: Progress | None) -> None:
             group.attrs["max_objects"] = group.attrs["background_index"] = split.size.slots
             for low in range(0, len(split), scenes_per_block(split)):
                 high = min(low + scenes_per_block(split), len(split))
-                _write_block(group, len(split), low, _published(split, low, high))
+                rows = {key: split[key][low:high] for key in split.arrays}
+                _write_block(group, len(split), low, published(rows, split.size.slots))
                 if draft.failure:
                     return
                 if progress is not None:
@@ -207,26 +207,3 @@ def _chunk(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
         if math.prod(chunk) * itemsize > CHUNK_BYTES:
             chunk[axis] = 1
     return tuple(chunk)
-
-
-def _published(split: SplitArrays, low: int, high: int) -> dict[str, NDArray[Any]]:
-    """Scenes in the layout's terms; pictures from a single view have no view axis there."""
-    rows = {key: split[key][low:high] for key in split.arrays}
-    slots = split.size.slots
-    block = {
-        "image": rows["image"],
-        "segment": np.where(rows["segment"] == BACKGROUND, np.uint8(slots), rows["segment"]),
-        "overlap": rows["overlap"],
-        "masks": _with_background(rows["shapes"])[..., None],
-    }
-    block |= {key: rows[key] for key in ("camera", "shadows") if key in rows}
-    if "depth_order" in rows:
-        block["order"] = -rows["depth_order"]
-    if split.size.views == 1:
-        block = {name: value[:, 0] for name, value in block.items()}
-    return block | {"num_objects": rows["num_objects"]}
-
-
-def _with_background(shapes: NDArray[Any]) -> NDArray[Any]:
-    background = np.full_like(shapes[:, :, :1], OPAQUE)
-    return np.concatenate([shapes, background], axis=2)

@@ -1,6 +1,8 @@
 """The published OCLOC layout of HDF5 files: group names, datasets, and how each becomes a key of ours."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
@@ -12,7 +14,8 @@ from viewslots.data.checks import first_violation
 from viewslots.data.exchange.hdf5_guard import Rows, members
 from viewslots.data.format import KEYS, Size
 from viewslots.errors import UserError
-from viewslots.types import BACKGROUND, COVERED
+from viewslots.files import require_total
+from viewslots.types import BACKGROUND, COVERED, SCENE_KEYS
 
 SPLIT_OF_GROUP = {
     **{"train": "train", "training": "train"},
@@ -25,17 +28,23 @@ SPLIT_OF_GROUP = {
 GROUP_OF_SPLIT = {"train": "train", "valid": "valid", "test1": "test", "test2": "general"}
 
 # L = K + 1: the last slot is the background. Single-view files have no axis M. Kinds are numpy's.
-REQUIRED = {"image": "S M H W 3", "segment": "S M H W"}
-COMPLETE = {"masks": "S M L H W 1", "layers": "S M L H W 4"}
-"""One of the two: alphas, or RGBA pictures of every object alone (dSprites, Abstract)."""
+KNOWN = {"image": "S M H W 3", "segment": "S M H W", "masks": "S M L H W 1", "layers": "S M L H W 4"}
+"""Must fit where they are there. Masks: alphas of the objects; layers: RGBA pictures of each alone, in some files."""
 OPTIONAL = {
     "overlap": ("S M H W", "u"),
     "num_objects": ("S", "ui"),
     "order": ("S M K", "f"),
     "camera": ("S M 3", "f"),
     "shadows": ("S M K H W", "u"),
+    "pose": ("S M 4 4", "f"),
+    "intrinsics": ("S M 4", "f"),
+    "num_views": ("S", "ui"),
 }
-NAME_OF_KEY = {"depth_order": "order", "camera": "camera", "shadows": "shadows"}
+"""What does not fit is something else under the same name, and left out."""
+SAME_NAME = ("camera", "shadows", "pose", "intrinsics")
+"""Ours, and written as they are."""
+BACKGROUND_NAMES = ("background_index", "max_objects")
+"""Attributes of a group that say which index of `segment` is the background."""
 
 OPAQUE = 255
 TOLERATED = 0.01
@@ -46,40 +55,62 @@ BLOCK_BYTES = 256 * 2**20
 
 
 class GroupReader:
-    """One group of a foreign file, answered in the shapes of the contract."""
+    """One group of a foreign file, answered in the shapes of our format."""
 
     def __init__(self, group: h5py.Group, where: str) -> None:
         self.where = where
         found = members(group, where)
-        self._complete = "masks" if "masks" in found else "layers"
-        for name in (*REQUIRED, self._complete):
-            if name not in found:
-                raise UserError(f"{where}: no {'masks or layers' if name == 'layers' else name} in this group")
-        wanted = (*REQUIRED, self._complete, *(name for name in OPTIONAL if name in found))
+        if "image" not in found:
+            raise UserError(f"{where}: no image in this group")
+        self._complete = next((name for name in ("masks", "layers") if name in found), None)
+        wanted = [name for name in (*KNOWN, *OPTIONAL) if name in found]
+        if self._complete == "masks" and "layers" in wanted:
+            wanted.remove("layers")
         self._rows = {name: Rows(found[name], f"{where}/{name}") for name in wanted}
         self._single = len(self._rows["image"].shape) == 4
-        self.size = self._find_size()
+        self.size = self._find_size(group)
         self._settle_shapes()
+        if self.size.scenes and (problem := self.size.problem(self.keys)):
+            raise UserError(f"{where}: {problem}")
 
-    def _find_size(self) -> Size:
-        image, complete = self._rows["image"].shape, self._rows[self._complete].shape
-        rank = 4 if self._single else 5
-        if len(image) != rank or len(complete) != rank + 1:
-            raise UserError(
-                f"{self.where}: image {image} and {self._complete} {complete} must be [S,M,H,W,3] and [S,M,L,H,W,...], "
-                "or both without M"
-            )
+    def _find_size(self, group: h5py.Group) -> Size:
+        image, rank = self._rows["image"].shape, 4 if self._single else 5
+        if len(image) != rank:
+            raise UserError(f"{self.where}: image {image} must be [S,M,H,W,3], or without M")
         scenes, views, height, width = (image[0], 1, *image[1:3]) if self._single else image[:4]
-        size = Size(scenes, views, complete[-4] - 1, height, width)
-        if scenes and (problem := size.problem()):
+        size = Size(scenes, views, 0, height, width)
+        if scenes and (problem := size.problem(("image",))):
             raise UserError(f"{self.where}: {problem}")
-        return size
+        return replace(size, slots=self._slots(group, rank))
+
+    def _slots(self, group: h5py.Group, rank: int) -> int:
+        """K, which is also the background's index in `segment`: from the complete shapes, else from what the group
+        says of itself, else the largest index that occurs."""
+        if self._complete is not None:
+            complete = self._rows[self._complete].shape
+            if len(complete) != rank + 1:
+                raise UserError(f"{self.where}: {self._complete} {complete} must be [S,M,L,H,W,...], or without M")
+            return complete[-4] - 1
+        for name in BACKGROUND_NAMES:
+            if (number := whole_attribute(group, name)) is not None:
+                return number
+        return self._largest_label(Path(group.file.filename)) if "segment" in self._rows else 0
+
+    def _largest_label(self, path: Path) -> int:
+        rows, largest = self._rows["segment"], 0
+        if not rows.shape:
+            return 0  # refused soon
+        require_total(rows.total_bytes, path)
+        step = scenes_at_once([rows], rows.shape[0])
+        for low in range(0, rows.shape[0], step):
+            largest = max(largest, int(rows.read(low, min(low + step, rows.shape[0])).max(initial=0)))
+        return largest
 
     def _settle_shapes(self) -> None:
-        """What is required must fit; what is optional and does not fit is something else under the same name."""
-        for name, axes in {**REQUIRED, self._complete: COMPLETE[self._complete]}.items():
-            if self._rows[name].shape != self._shape(axes) or self._rows[name].dtype != np.uint8:
-                found = f"{self._rows[name].dtype} {self._rows[name].shape}"
+        for name, axes in KNOWN.items():
+            rows = self._rows.get(name)
+            if rows and (rows.shape != self._shape(axes) or rows.dtype != np.uint8):
+                found = f"{rows.dtype} {rows.shape}"
                 raise UserError(f"{self.where}/{name}: {found}, but must be uint8 {self._shape(axes)}")
         for name, (axes, kinds) in OPTIONAL.items():
             rows = self._rows.get(name)
@@ -94,7 +125,11 @@ class GroupReader:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return tuple(key for key in KEYS if KEYS[key].required or NAME_OF_KEY[key] in self._rows)
+        """Overlap and number of objects follow from complete shapes."""
+        given = {"depth_order" if name == "order" else name for name in self._rows}
+        if self._complete is not None:
+            given |= {"shapes", "overlap", "num_objects"}
+        return tuple(key for key in KEYS if key in given)
 
     @property
     def total_bytes(self) -> int:
@@ -102,28 +137,67 @@ class GroupReader:
 
     @property
     def block(self) -> int:
-        """Scenes to read at once: whole chunks where memory allows it."""
-        wanted = max(16, *(rows.chunk_scenes for rows in self._rows.values()))
-        return max(1, min(wanted, BLOCK_BYTES // max(1, self.total_bytes // self.size.scenes)))
+        return scenes_at_once(list(self._rows.values()), self.size.scenes)
 
     def read(self, low: int, high: int) -> dict[str, NDArray[Any]]:
         """Scenes low..high-1, with every promise of our format checked, whoever wrote the file."""
         raw = {name: rows.read(low, high) for name, rows in self._rows.items()}
         if self._single:
-            raw = {name: rows if name == "num_objects" else rows[:, None] for name, rows in raw.items()}
-        place = Place(self.where, low)
-        shapes = _shapes(raw[self._complete], place)
-        block = {
-            "image": raw["image"],
-            "segment": _segment(raw["segment"], self.size.slots, place),
-            "overlap": _overlap(shapes, raw.get("overlap"), place),
-            "shapes": shapes,
-            "num_objects": _counts(raw.get("num_objects"), shapes, place),
-        }
-        block |= _extras(raw)
-        if violation := first_violation(block):
+            raw = {name: rows if name in SCENE_KEYS else rows[:, None] for name, rows in raw.items()}
+        block = self._block(raw, Place(self.where, low))
+        if violation := first_violation(block, self.size.slots):
             raise UserError(f"{self.where}: {violation.place(low)}")
         return block
+
+    def _block(self, raw: Mapping[str, NDArray[Any]], place: "Place") -> dict[str, NDArray[Any]]:
+        slots, block = self.size.slots, {"image": raw["image"]}
+        if "segment" in raw:
+            block["segment"] = _segment(raw["segment"], slots, place)
+        if "overlap" in raw:
+            block["overlap"] = raw["overlap"]
+        if "num_objects" in raw:
+            block["num_objects"] = _counts(raw["num_objects"], 0, slots, "num_objects", place)
+        if "num_views" in raw:
+            block["num_views"] = _counts(raw["num_views"], 1, self.size.views, "num_views", place)
+        if self._complete is not None:
+            shapes = _shapes(raw[self._complete], place)
+            block["shapes"] = shapes
+            block["overlap"] = _overlap(shapes, raw.get("overlap"), place)
+            if "num_objects" not in raw:  # the published files do not say how many objects there are
+                block["num_objects"] = last_used(shapes).astype(np.uint8)
+        return block | _extras(raw)
+
+
+def scenes_at_once(datasets: list[Rows], scenes: int) -> int:
+    """Whole chunks where memory allows it."""
+    wanted = max(16, *(rows.chunk_scenes for rows in datasets))
+    total = sum(rows.total_bytes for rows in datasets)
+    return max(1, min(wanted, BLOCK_BYTES // max(1, total // max(1, scenes))))
+
+
+def whole_attribute(group: h5py.Group, name: str) -> int | None:
+    """A number of objects that a group says of itself; its type is looked at before anything is read."""
+    if name not in group.attrs:
+        return None
+    stored = group.attrs.get_id(name)
+    if stored.shape != () or stored.dtype.kind not in "ui":
+        return None
+    return int(group.attrs[name])
+
+
+def published(rows: Mapping[str, NDArray[Any]], slots: int) -> dict[str, NDArray[Any]]:
+    """A block of our scenes in the layout's terms; pictures from a single view have no view axis there."""
+    block = {name: rows[name] for name in ("image", "overlap", *SAME_NAME) if name in rows}
+    if "segment" in rows:
+        block["segment"] = np.where(rows["segment"] == BACKGROUND, np.uint8(slots), rows["segment"])
+    if "shapes" in rows:
+        background = np.full_like(rows["shapes"][:, :, :1], OPAQUE)
+        block["masks"] = np.concatenate([rows["shapes"], background], axis=2)[..., None]
+    if "depth_order" in rows:
+        block["order"] = -rows["depth_order"]
+    if rows["image"].shape[1] == 1:
+        block = {name: value[:, 0] for name, value in block.items()}
+    return block | {name: rows[name] for name in SCENE_KEYS if name in rows}
 
 
 class Place(NamedTuple):
@@ -163,11 +237,9 @@ def _overlap(shapes: NDArray[Any], stored: NDArray[Any] | None, place: Place) ->
     return overlap
 
 
-def _counts(stored: NDArray[Any] | None, shapes: NDArray[Any], place: Place) -> UInt8[np.ndarray, "s"]:
-    """The published files do not say how many objects there are."""
-    counts = last_used(shapes) if stored is None else stored
-    place.refuse((counts < 0) | (counts > shapes.shape[2]), f"num_objects must be in 0..{shapes.shape[2]}")
-    return counts.astype(np.uint8)
+def _counts(stored: NDArray[Any], least: int, most: int, name: str, place: Place) -> UInt8[np.ndarray, "s"]:
+    place.refuse((stored < least) | (stored > most), f"{name} must be in {least}..{most}")
+    return stored.astype(np.uint8)
 
 
 def last_used(shapes: UInt8[np.ndarray, "s m K H W"]) -> Int[np.ndarray, "s"]:
@@ -179,10 +251,9 @@ def last_used(shapes: UInt8[np.ndarray, "s m K H W"]) -> Int[np.ndarray, "s"]:
 def _extras(raw: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     extras = {}
     with np.errstate(over="ignore"):  # an absurd number becomes infinite, and is refused as such
+        for name in SAME_NAME:
+            if name in raw:
+                extras[name] = raw[name].astype(KEYS[name].dtype)
         if "order" in raw:
             extras["depth_order"] = -raw["order"].astype(np.float32)  # a distance: small is near
-        if "camera" in raw:
-            extras["camera"] = raw["camera"].astype(np.float32)
-    if "shadows" in raw:
-        extras["shadows"] = raw["shadows"]
     return extras
