@@ -101,7 +101,7 @@ def render(
     seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: the scene's own key)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Render one CLEVR scene (JSON) to an .npz: image, segment, overlap, shapes, shadows, depth_order, camera, linear.
+    """Render one CLEVR scene (JSON) to an .npz: pictures, the truth about them, cameras, linear radiance.
 
     Args:
         scene: A scene as JSON: objects, lights, one view or several (docs/data-format.md).
@@ -123,6 +123,6 @@ def render(
     with Progress("parts") as progress:
         slots = len(description.objects)
         pictures, linear = render_views([description], slots, pick_device(device), quality, progress)
-    names = ("image", "segment", "overlap", "shapes", "shadows", "depth_order", "camera")
-    arrays = {name: getattr(pictures, name)[0] for name in names} | {"linear": linear[0]}
+    arrays = {key: getattr(pictures, key)[0] for key in pictures.keys() if key != "num_objects"}  # noqa: SIM118
+    arrays["linear"] = linear[0]
     print(save_npz(out, arrays))

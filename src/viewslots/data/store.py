@@ -65,8 +65,8 @@ def _slots(arrays: Mapping[str, NDArray[Any]]) -> int:
             return arrays[key].shape[2]
     if "num_objects" in arrays:
         return int(arrays["num_objects"].max())
-    labels = arrays.get("segment", np.zeros(0, np.uint8))
-    return int(labels[labels != BACKGROUND].max(initial=-1)) + 1
+    labels = np.unique(arrays["segment"]) if "segment" in arrays else np.array([BACKGROUND])
+    return int(labels[labels != BACKGROUND].astype(int).max(initial=-1)) + 1
 
 
 class Store:

@@ -100,7 +100,7 @@ class GroupReader:
         rows, largest = self._rows["segment"], 0
         if not rows.shape:
             return 0  # refused soon
-        require_total(rows.total_bytes, path)
+        require_total(self.total_bytes, path)  # before anything is unpacked
         step = scenes_at_once([rows], rows.shape[0])
         for low in range(0, rows.shape[0], step):
             largest = max(largest, int(rows.read(low, min(low + step, rows.shape[0])).max(initial=0)))
