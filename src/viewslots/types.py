@@ -98,23 +98,23 @@ class SceneBatch:
     """Only for methods that ask for it: cosine and sine of azimuth and of elevation, distance."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SceneTruth:
     """What an answer is compared with: the truth of B scenes in the views that the model saw, padded as they are.
 
     None stands for what the data set does not know.
     """
 
-    segment: UInt8[Tensor, "B M H W"] | None
-    """255 in padded views."""
-    overlap: UInt8[Tensor, "B M H W"] | None
-    shapes: UInt8[Tensor, "B M K H W"] | None
-    num_objects: UInt8[Tensor, "B"] | None
     view_mask: Bool[Tensor, "B M"]
-    shadows: UInt8[Tensor, "B M K H W"] | None
-    depth_order: Float32[Tensor, "B M K"] | None
+    segment: UInt8[Tensor, "B M H W"] | None = None
+    """255 in padded views."""
+    overlap: UInt8[Tensor, "B M H W"] | None = None
+    shapes: UInt8[Tensor, "B M K H W"] | None = None
+    num_objects: UInt8[Tensor, "B"] | None = None
+    shadows: UInt8[Tensor, "B M K H W"] | None = None
+    depth_order: Float32[Tensor, "B M K"] | None = None
     """-inf in padded views."""
-    camera: Float32[Tensor, "B M 3"] | None
+    camera: Float32[Tensor, "B M 3"] | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,13 @@ def test_names() -> None:
     assert len({preset.about for preset in DATA_PRESETS.values()}) == 8
 
 
+@pytest.mark.parametrize("name", sorted(DATA_PRESETS))
+def test_worlds_know_what_they_say(name: str) -> None:
+    world = data_preset(name).world(None)
+    pictures = world.render([world.sample(0, "train", 0)], world.slots("train"))
+    assert pictures.keys() == world.keys
+
+
 @pytest.mark.parametrize("name", MULTI)
 def test_counts_of_the_multi_view_sets(name: str) -> None:
     assert data_preset(name).counts(None, None, None, 0) == {"train": 5000, "valid": 100, "test1": 100, "test2": 100}

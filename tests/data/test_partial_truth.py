@@ -112,6 +112,15 @@ def test_views_that_a_scene_does_not_have_are_never_shown(full: Path) -> None:
         data.batch([0], FirstViews(4))
 
 
+@pytest.mark.parametrize("count", [0, 4])
+def test_a_lie_about_the_views_is_named(count: int) -> None:
+    world = FullWorld()
+    pictures = world.render([world.sample(1, "train", index) for index in range(3)], 3)
+    pictures.num_views[1] = count
+    with pytest.raises(UserError, match=r"split train, scene 1: num_views is not in 1\.\.3"):
+        SceneDataset(SplitArrays.from_pictures("train", pictures))
+
+
 def test_random_views_of_fewer_are_all_there_are() -> None:
     counts = np.array([2, 10, 5])
     choice = RandomViews(4, 4, seed=1)

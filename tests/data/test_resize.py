@@ -1,6 +1,7 @@
 """Other sizes: against what training did before, against loops over pixels, and against Pillow."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -65,8 +66,8 @@ def test_labels_are_what_lies_in_the_middle_of_a_pixel(height: int, width: int, 
     assert small.shape == (h, w)
     for i in range(h):
         for j in range(w):
-            row = resize.top + int((i + 0.5) * resize.crop_height / h)
-            column = resize.left + int((j + 0.5) * resize.crop_width / w)
+            row = resize.top + int(Fraction(2 * i + 1, 2 * h) * resize.crop_height)
+            column = resize.left + int(Fraction(2 * j + 1, 2 * w) * resize.crop_width)
             assert small[i, j] == labels[row, column]
 
 

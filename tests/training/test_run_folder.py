@@ -257,7 +257,7 @@ def test_rewinding_is_all_or_nothing(folder: RunFolder, monkeypatch: pytest.Monk
     before = path.read_bytes()
 
     def cut() -> None:
-        monkeypatch.setattr(disk, "flush_file", lambda draft: os.kill(os.getpid(), signal.SIGKILL))
+        monkeypatch.setattr(files, "flush_file", lambda draft: os.kill(os.getpid(), signal.SIGKILL))
         folder.rewind(1)
 
     assert in_child(cut) == -signal.SIGKILL

@@ -44,7 +44,11 @@ class SplitArrays:
         """How many views each scene has."""
         if "num_views" not in self:
             return np.full(self.size.scenes, self.size.views)
-        return self["num_views"].astype(int)
+        counts = self["num_views"].astype(int)
+        wrong = np.flatnonzero((counts < 1) | (counts > self.size.views))
+        if len(wrong):
+            raise UserError(f"split {self.name}, scene {wrong[0]}: num_views is not in 1..{self.size.views}")
+        return counts
 
     def __len__(self) -> int:
         return self.size.scenes

@@ -1,4 +1,4 @@
-"""Writing a data set safely: the one piece of code behind making and importing.
+"""Writing a data set safely: the one piece of code behind generating and importing.
 
 Arrays grow by plain appends (never through memory maps, where a full disk kills the process), making.json says what
 the data set will be and how much of it is flushed, and meta.json comes last. So an interruption at any point leaves a
