@@ -91,10 +91,11 @@ def test_larger_pictures_are_those_of_pillow(stored: tuple[int, int], wanted: tu
 
 
 def test_a_crop_alone_keeps_the_values() -> None:
-    values = random_pictures((6, 10))
+    values = 255 * random_pictures((6, 10))
     small = Resize.between((6, 10), (6, 6)).pictures(values)
     assert torch.equal(small, values[..., 2:8])
     assert small.is_contiguous()
+    assert torch.equal(Resize.between((4, 5), (4, 4)).alpha(values.byte()[..., :4, :5]), values.byte()[..., :4, :4])
 
 
 @pytest.mark.parametrize(("stored", "wanted"), [((24, 32), (8, 8)), ((24, 32), (11, 11)), ((20, 20), (33, 33))])

@@ -45,10 +45,6 @@ class Resize:
         return cls(top, left, crop_height, crop_width, wanted_height, wanted_width)
 
     @property
-    def changes_nothing(self) -> bool:
-        return (self.top, self.left, self.crop_height, self.crop_width) == (0, 0, self.height, self.width)
-
-    @property
     def factor(self) -> int | None:
         """How many pixels of a side become one, if that is a whole number."""
         factor = self.crop_height // self.height
@@ -70,15 +66,15 @@ class Resize:
 
     def labels(self, values: Shaped[Tensor, "*lead H W"]) -> Shaped[Tensor, "*lead h w"]:
         """What is in the middle of every new pixel."""
-        if self.changes_nothing:
-            return values
+        if self.factor == 1:
+            return self._window(values).contiguous()
         rows = _middles(self.crop_height, self.height, values.device)
         columns = _middles(self.crop_width, self.width, values.device)
         return self._window(values)[..., rows[:, None], columns]
 
     def alpha(self, values: UInt8[Tensor, "*lead H W"]) -> UInt8[Tensor, "*lead h w"]:
         """Shares of 255, as pictures are."""
-        return values if self.changes_nothing else self.pictures(values.float()).round().byte()
+        return self.labels(values) if self.factor == 1 else self.pictures(values.float()).round().byte()
 
     def truth(self, truth: SceneTruth) -> SceneTruth:
         """What is seen, at the middle of every pixel; complete shapes and shadows, as pictures."""
