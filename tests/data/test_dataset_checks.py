@@ -34,6 +34,7 @@ def test_a_good_set_is_reported_with_its_numbers(made: Path) -> None:
     assert report.scenes == COUNTS
     assert report.pictures == sum(COUNTS.values()) * FakeWorld.views
     assert report.preset == "fake"
+    assert report.keys == FakeWorld.keys
     files = [path for path in made.rglob("*") if path.is_file() and path.name != "meta.json"]
     assert (report.files, report.bytes) == (len(files), sum(path.stat().st_size for path in files))
 

@@ -26,6 +26,7 @@ class Report:
 
     path: str
     preset: str | None
+    keys: tuple[str, ...]
     scenes: dict[str, int]
     pictures: int
     files: int
@@ -51,7 +52,7 @@ def check_dataset(path: str | Path, progress: Progress | None = None) -> Report:
                 pass
     scenes = {name: plan.splits[name].scenes for name in store.splits}
     size = sum(entry.bytes for entry in store.meta.files.values())
-    return Report(str(store.path), plan.preset, scenes, total * plan.views, len(store.meta.files), size)
+    return Report(str(store.path), plan.preset, plan.keys, scenes, total * plan.views, len(store.meta.files), size)
 
 
 def scenes_per_block(split: SplitArrays) -> int:
