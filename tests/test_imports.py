@@ -7,11 +7,12 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "viewslots"
 
-FREE = {"viewslots", "errors", "types"}
+FREE = {"viewslots", "errors", "types", "files"}
 """What everything may import."""
 MAY_IMPORT = {
     "errors": set(),
     "types": set(),
+    "files": set(),
     "provenance": set(),
     "scenes": {"scenes"},
     "data": {"data", "scenes"},

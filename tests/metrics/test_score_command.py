@@ -17,7 +17,7 @@ from toy_scenes import random_prediction, random_truth, slow_scenes
 
 from viewslots import cli
 from viewslots.bench import metrics as bench
-from viewslots.data import npz_guard
+from viewslots.data.exchange import npz
 from viewslots.metrics import arrays
 from viewslots.metrics.score import METRICS
 
@@ -320,7 +320,7 @@ def test_a_scene_of_any_size_is_not_taken(folder: Folder, monkeypatch: pytest.Mo
 
 
 def test_large_arrays_with_scattered_scenes_are_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(npz_guard, "WHOLE_LIMIT", 1000)
+    monkeypatch.setattr(npz, "WHOLE_LIMIT", 1000)
     prediction, truth, _ = case()
     line = folder.refused(prediction | {"layer_masks": np.asfortranarray(prediction["layer_masks"])}, truth)
     assert "layer_masks: 7.7 KiB in Fortran's order; save it through np.ascontiguousarray" in line

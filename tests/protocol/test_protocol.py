@@ -16,10 +16,10 @@ from viewslots.cli import main
 from viewslots.commands.evaluation import estimate_viewpoints, scored_step
 from viewslots.commands.evaluation import evaluate as evaluate_command
 from viewslots.data.dataset import SceneDataset, SceneTruth
-from viewslots.data.disk import sha256
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
+from viewslots.files import sha256
 from viewslots.methods.contract import Search
 from viewslots.methods.kmeans.model import KMeansMethod
 from viewslots.metrics.probes import CAMERA_SCORES

@@ -13,7 +13,7 @@ from shape_world import make_shapes
 from trainings import facts, rows, saved_steps
 
 from viewslots.commands.training import train
-from viewslots.data.making import make_dataset
+from viewslots.data.generate import make_dataset
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS
 from viewslots.methods.ocloc.model import Ocloc

@@ -22,7 +22,6 @@ from viewslots.metrics.score import METRICS, score_scenes
 from viewslots.training import validation
 from viewslots.training.feed import keyed_generator
 from viewslots.training.validation import Validation, live_split, plain, shrunk_truth
-from viewslots.types import Pictures
 
 CPU = torch.device("cpu")
 
@@ -125,7 +124,7 @@ def test_live_scenes_to_validate_on(monkeypatch: pytest.MonkeyPatch) -> None:
     world = ShapeWorld()
     found = live_split(world, 2, CPU)
     whole = world.render([world.sample(0, "valid", index) for index in range(5)], 2)
-    for key in Pictures.keys():  # noqa: SIM118
+    for key in world.keys:
         assert np.array_equal(found[key], getattr(whole.first_views(2), key)), key
 
 

@@ -121,7 +121,7 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
         sources: Results of evaluate and estimate-viewpoints, or folders with some (there, in results/, results*.json).
         out: Folder to write to.
     """
-    from viewslots.data.disk import plain_errors
+    from viewslots.files import plain_errors
     from viewslots.report.report import write_report
 
     if not sources:
@@ -134,8 +134,8 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
 def _evaluated(
     run: str, data: Path, out: Path, which: Which, device: str, search: dict[str, int | None], asked: dict[str, Any]
 ) -> None:
-    from viewslots.data.disk import plain_errors, write_json
     from viewslots.data.store import Store
+    from viewslots.files import plain_errors, write_json
     from viewslots.protocol.evaluate import Plan, fewest_views
     from viewslots.protocol.evaluate import evaluate as evaluated
     from viewslots.protocol.results import require_file, result
@@ -219,7 +219,7 @@ def _method(run: str, which: Which, device: str) -> "tuple[Method, dict[str, Any
 
 def scored_step(source: str, which: Which) -> int | None:
     """The training step of the model that is scored, as its folder tells it; None where nothing tells."""
-    from viewslots.data.disk import read_json
+    from viewslots.files import read_json
     from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, find_run
 
     if source.startswith(HUB):

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
-from viewslots.data.disk import shown
-from viewslots.data.npz_guard import NpzFile, NpzRows
+from viewslots.data.exchange.npz import NpzFile, NpzRows
 from viewslots.errors import UserError
+from viewslots.files import shown
 from viewslots.types import BACKGROUND, COVERED, Decomposition
 
 LEAST = {"G": 0}

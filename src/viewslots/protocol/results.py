@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from viewslots.data.disk import plain_errors, read_json, sha256, shown
-from viewslots.data.meta import META
+from viewslots.data.format import META
 from viewslots.data.store import Store
 from viewslots.errors import UserError
+from viewslots.files import plain_errors, read_json, sha256, shown
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.evaluate import Plan
 from viewslots.protocol.repeats import Repeats, Values, bootstrap, by_objects, by_occlusion, estimates

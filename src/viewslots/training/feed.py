@@ -17,13 +17,12 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from viewslots.data.dataset import gather, upload, whole_batch
-from viewslots.data.live import SPLIT
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
 from viewslots.errors import UserError
 from viewslots.methods.contract import TrainableMethod
 from viewslots.scenes.draws import Draws
-from viewslots.scenes.world import World
+from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.distributed import Ranks
 from viewslots.types import SceneBatch
 
@@ -107,9 +106,9 @@ class LiveFeed:
 
     def __call__(self, step: int, views: int) -> SceneBatch:
         numbers = range(step * self.batch, (step + 1) * self.batch)[self.part]
-        scenes = [self.world.sample(self.seed, SPLIT, number) for number in numbers]
+        scenes = [self.world.sample(self.seed, LIVE_SPLIT, number) for number in numbers]
         table = view_table(RandomViews(views, views, self.seed), numbers, self.world.views)
-        image = render_views(self.world, scenes, table, SPLIT, self.device)
+        image = render_views(self.world, scenes, table, LIVE_SPLIT, self.device)
         return shrunk_batch(to_device(torch.from_numpy(image), self.device), self.factor)
 
 

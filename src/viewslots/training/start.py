@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from viewslots.data.meta import META, Plan
+from viewslots.data.format import META, Plan
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.errors import UserError

@@ -204,6 +204,9 @@ def shrunk_truth(truth: SceneTruth, factor: int) -> SceneTruth:
     """The truth for pictures that were averaged down: complete shapes as means, what is seen at the squares' middle."""
     if factor == 1:
         return truth
+    assert truth.segment is not None
+    assert truth.overlap is not None
+    assert truth.shapes is not None
     middle = slice(factor // 2, None, factor)
 
     def alpha(values: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Reading .npz files that nobody vouches for: a range of rows at a time, never pickles, never more than is declared."""
+"""Writing .npz files; and reading those that nobody vouches for: never pickles, never more than is declared."""
 
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -11,9 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from viewslots.data.disk import open_regular, readable, shown
-from viewslots.data.hdf5_guard import require_total
 from viewslots.errors import UserError
+from viewslots.files import open_regular, plain_errors, readable, replacing, require_total, shown
+
+
+def require_npz(path: Path) -> None:
+    """Say ahead of the work that its result could not be written."""
+    if path.suffix != ".npz":
+        raise UserError(f"{path}: arrays are written as .npz; give a name that ends so")
+    if not path.parent.is_dir():
+        raise UserError(f"{path.parent}: no such folder; create it first")
+
+
+def save_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Path:
+    """A handful of arrays as one file, whole or not at all."""
+    require_npz(path)
+    with plain_errors("writing", path), replacing(path) as draft, open(draft, "wb") as file:
+        np.savez_compressed(file, **dict(arrays))  # type: ignore[arg-type]
+    return path
+
 
 PLAIN_KINDS = "fuib"
 WHOLE_LIMIT = 2 * 2**30

@@ -1,24 +1,107 @@
-"""meta.json: what a data set is and the checksums of its files; read without trusting a word of it."""
+"""The format of a data set (docs/data-format.md): its keys and limits, and meta.json, read without trusting it."""
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewslots.data.contract import (
-    FORMAT,
-    FORMAT_VERSION,
-    KEYS,
-    MAX_SCENES,
-    MAX_SIDE,
-    MAX_SLOTS,
-    MAX_VIEWS,
-    SPLIT_NAME,
-    Size,
-)
-from viewslots.data.disk import read_json, shown
-from viewslots.data.fields import Fields
 from viewslots.errors import UserError
+from viewslots.files import Fields, FileEntry, read_json, shown
+
+FORMAT = "viewslots-data"
+FORMAT_VERSION = 2
+
+SPLIT_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""Split names are folder names: nothing here can climb out of the data set."""
+
+# A file that claims more than this is damaged or hostile; the largest real set known to us stays a hundred times below.
+MAX_SCENES = 100_000_000
+MAX_VIEWS = 1024
+MAX_SIDE = 4096
+MAX_SLOTS = 255
+"""Object indices are u8 and 255 is the background."""
+MAX_SCENE_BYTES = 2**30
+"""The largest array of one scene: whatever reads scene by scene needs no more memory than this."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many scenes, views, object slots and pixels one split has."""
+
+    scenes: int
+    views: int
+    slots: int
+    height: int
+    width: int
+
+    def problem(self, keys: Collection[str]) -> str | None:
+        """Why no data set with these keys can have this size, or None."""
+        limits = {"scenes": MAX_SCENES, "views": MAX_VIEWS, "slots": MAX_SLOTS, "height": MAX_SIDE, "width": MAX_SIDE}
+        for name, limit in limits.items():
+            value = getattr(self, name)
+            least = 0 if name == "slots" and not has_slots(keys) else 1
+            if not least <= value <= limit:
+                return f"{name} is {value}, but must be in {least}..{limit}"
+        if "num_views" in keys and self.views > MAX_NUM_VIEWS:
+            return f"views is {self.views}, but num_views counts only to {MAX_NUM_VIEWS}"
+        largest = max(KEYS[key].scene_bytes(self) for key in keys)
+        if largest > MAX_SCENE_BYTES:
+            return f"one scene would take {largest} bytes, more than the limit of {MAX_SCENE_BYTES}"
+        return None
+
+
+@dataclass(frozen=True)
+class Key:
+    """One array of a split: `axes` names its dimensions, letters as in ARCHITECTURE.md, digits as they are."""
+
+    axes: str
+    dtype: str
+    unit: str
+
+    def shape(self, size: Size) -> tuple[int, ...]:
+        letters = {"S": size.scenes, "M": size.views, "K": size.slots, "H": size.height, "W": size.width}
+        return tuple(letters[axis] if axis in letters else int(axis) for axis in self.axes.split())
+
+    @property
+    def itemsize(self) -> int:
+        return {"uint8": 1, "float32": 4}[self.dtype]
+
+    def scene_bytes(self, size: Size) -> int:
+        """Bytes of one scene; in Python's integers, so absurd sizes do not overflow."""
+        return math.prod(self.shape(size)[1:]) * self.itemsize
+
+
+KEYS: dict[str, Key] = {
+    "image": Key("S M H W 3", "uint8", "sRGB, 0..255"),
+    "segment": Key("S M H W", "uint8", "index of the visible object, 255 = background"),
+    "overlap": Key("S M H W", "uint8", "number of complete shapes with alpha >= 128"),
+    "shapes": Key("S M K H W", "uint8", "complete (amodal) alpha of each object, 0..255; 0 for unused slots"),
+    "shadows": Key("S M K H W", "uint8", "share of direct light object k takes from the ground, 0..255; 0 if unused"),
+    "depth_order": Key("S M K", "float32", "larger is nearer; -inf for unused slots"),
+    "camera": Key("S M 3", "float32", "camera position in metres, looking at the origin; 0 if there is none"),
+    "num_objects": Key("S", "uint8", "number of objects; slots from this index on are unused"),
+    "pose": Key("S M 4 4", "float32", "camera to world, in metres; x right, y up, the camera looks along -z"),
+    "intrinsics": Key("S M 4", "float32", "fx, fy, cx, cy in pixels from the upper left corner of the picture"),
+    "num_views": Key("S", "uint8", "number of views; everything about views from this index on is 0"),
+}
+"""In the order of `Pictures`. meta.json lists those that are there."""
+
+REQUIRED = {1: ("image", "segment", "overlap", "shapes", "num_objects"), 2: ("image",)}
+"""By version of the format."""
+MAX_NUM_VIEWS = 255
+"""`num_views` is u8."""
+
+
+def has_slots(keys: Iterable[str]) -> bool:
+    """Whether one of the arrays has an axis of objects."""
+    return any("K" in KEYS[key].axes for key in keys)
+
+
+def bytes_per_scene(keys: tuple[str, ...], size: Size) -> int:
+    return sum(KEYS[key].scene_bytes(size) for key in keys)
+
 
 META = "meta.json"
 DESCRIPTIONS = "scenes.jsonl"
@@ -40,12 +123,7 @@ class Source:
 class SplitPlan:
     scenes: int
     slots: int
-
-
-@dataclass(frozen=True)
-class FileEntry:
-    bytes: int
-    sha256: str
+    """The largest number of objects, where it is known; else 0."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +202,7 @@ def read_meta(path: Path) -> Meta:
 def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
     """The part of meta.json (and of making.json) that says what the data set is."""
     fields = Fields(raw, path)
-    _check_version(fields, path)
+    version = _version(fields, path)
     source = fields.raw.get("source")
     plan = Plan(
         generator=fields.text("generator"),
@@ -138,15 +216,15 @@ def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
         height=fields.whole("height", 1, MAX_SIDE),
         width=fields.whole("width", 1, MAX_SIDE),
         splits=_splits(fields.mapping("splits"), path),
-        keys=_keys(fields.mapping("keys"), path),
+        keys=_keys(fields.mapping("keys"), version, path),
     )
     for split in plan.splits:
-        if problem := plan.size(split).problem():
+        if problem := plan.size(split).problem(plan.keys):
             raise UserError(f"{path}: split {split}: {problem}")
     return plan
 
 
-def _check_version(fields: Fields, path: Path) -> None:
+def _version(fields: Fields, path: Path) -> int:
     if fields.text("format") != FORMAT:
         raise UserError(f"{path}: not a viewslots data set (format is {shown(fields.raw['format'])})")
     version = fields.whole("format_version", 1, 2**31)
@@ -154,6 +232,7 @@ def _check_version(fields: Fields, path: Path) -> None:
         raise UserError(
             f"{path}: format version {version} is newer than this program reads ({FORMAT_VERSION}); update viewslots"
         )
+    return version
 
 
 def _source(raw: Mapping[str, Any], path: Path) -> Source:
@@ -169,19 +248,19 @@ def _splits(raw: Mapping[str, Any], path: Path) -> dict[str, SplitPlan]:
         if not SPLIT_NAME.fullmatch(name):
             raise UserError(f"{path}: {shown(name)} cannot be the name of a split")
         fields = Fields(Fields(raw, path).mapping(name), path)
-        splits[name] = SplitPlan(fields.whole("scenes", 1, MAX_SCENES), fields.whole("slots", 1, MAX_SLOTS))
+        splits[name] = SplitPlan(fields.whole("scenes", 1, MAX_SCENES), fields.whole("slots", 0, MAX_SLOTS))
     return splits
 
 
-def _keys(raw: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+def _keys(raw: Mapping[str, Any], version: int, path: Path) -> tuple[str, ...]:
     for name in raw:
         if name not in KEYS:
             raise UserError(f"{path}: unknown key {shown(name)}")
         fields = Fields(Fields(raw, path).mapping(name), path)
         if (fields.text("shape"), fields.text("dtype")) != (KEYS[name].axes, KEYS[name].dtype):
             raise UserError(f"{path}: key {name} must be {KEYS[name].dtype} [{KEYS[name].axes}]")
-    for name, key in KEYS.items():
-        if key.required and name not in raw:
+    for name in REQUIRED[version]:
+        if name not in raw:
             raise UserError(f"{path}: key {name} is missing")
     return tuple(name for name in KEYS if name in raw)
 

@@ -15,12 +15,13 @@ import pytest
 from fake_world import COUNTS, FakeScene, FakeWorld, contents, kill_self
 
 from forked import in_child
-from viewslots.data import disk, growing, writer
-from viewslots.data.growing import GrowingFile
-from viewslots.data.making import make_dataset
-from viewslots.data.meta import DESCRIPTIONS
+from viewslots import files
+from viewslots.data import writer
+from viewslots.data.format import DESCRIPTIONS
+from viewslots.data.generate import make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
+from viewslots.files import AppendOnlyFile
 from viewslots.types import Pictures
 
 TOTAL = sum(COUNTS.values())
@@ -57,19 +58,19 @@ def test_only_what_the_manual_lists_is_left(whole: dict[str, bytes]) -> None:
 
 def test_killed_after_any_write_it_finishes_to_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """kill -9 with half of a block written, at moments through all 78 writes: headers, arrays, descriptions."""
-    append = GrowingFile.append
+    append = AppendOnlyFile.append
     for moment in range(0, 78, 3):
         out = tmp_path / str(moment)
         calls = iter(range(10**6))
 
-        def dying(self: GrowingFile, data: bytes, moment: int = moment, calls: object = calls) -> None:
+        def dying(self: AppendOnlyFile, data: bytes, moment: int = moment, calls: object = calls) -> None:
             if next(calls) == moment:  # type: ignore[call-overload]
                 append(self, bytes(data)[: len(data) // 2])
                 kill_self()
             append(self, data)
 
         def work(out: Path = out, dying: object = dying) -> None:
-            GrowingFile.append = dying  # type: ignore[method-assign, assignment]
+            AppendOnlyFile.append = dying  # type: ignore[method-assign, assignment]
             make(out)
 
         assert in_child(work) == -9
@@ -177,16 +178,16 @@ def test_interrupted_by_the_user_nothing_is_rendered_twice(
 def test_a_full_disk_gives_one_line_and_can_be_finished(
     tmp_path: Path, whole: dict[str, bytes], write: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, calls = GrowingFile.append, iter(range(10**6))
+    append, calls = AppendOnlyFile.append, iter(range(10**6))
 
-    def full(self: GrowingFile, data: bytes) -> None:
+    def full(self: AppendOnlyFile, data: bytes) -> None:
         if next(calls) >= write:
             self._file.write(bytes(data)[:3])
             raise OSError(errno.ENOSPC, "No space left on device")
         append(self, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(growing.GrowingFile, "append", full)
+        patch.setattr(AppendOnlyFile, "append", full)
         with pytest.raises(UserError, match=r"disk full while writing .*set: free some space and run the same command"):
             make(tmp_path / "set")
     with pytest.raises(UserError, match="unfinished"):
@@ -213,11 +214,11 @@ def test_too_little_space_is_noticed_before_anything_is_written(
     usage = namedtuple("usage", "total used free")
     pixels = FakeWorld.height * FakeWorld.width
     scene = FakeWorld.views * (pixels * (3 + 1 + 1 + 2 * 3) + 4 * 3 + 4 * 3) + 1
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: usage(10**9, 0, 4 * scene - 1))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage(10**9, 0, 4 * scene - 1))
     with pytest.raises(UserError, match=r"needs 6\.\d KiB, but only 6\.\d KiB are free"):
         make(tmp_path / "set", counts={"train": 4})
     assert not (tmp_path / "set").exists()
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: usage(10**9, 0, 4 * scene))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage(10**9, 0, 4 * scene))
     make(tmp_path / "set", counts={"train": 4})
 
 
@@ -376,10 +377,10 @@ def test_a_lock_whose_file_was_replaced_is_no_lock(tmp_path: Path) -> None:
         return stat(path, *args, **kwargs)  # type: ignore[call-overload, no-any-return]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk.os, "stat", replaced)
+        patch.setattr(files.os, "stat", replaced)
         with pytest.raises(UserError, match="another process"):
-            disk.FolderLock(tmp_path / "making.lock")
-    disk.FolderLock(tmp_path / "making.lock").release()
+            files.FolderLock(tmp_path / "making.lock")
+    files.FolderLock(tmp_path / "making.lock").release()
 
 
 def test_descriptions_are_never_cut(tmp_path: Path) -> None:

@@ -12,16 +12,12 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from viewslots.data.disk import open_regular, readable, shown
 from viewslots.errors import UserError
+from viewslots.files import open_regular, readable, shown
 
 MAX_CHUNK_BYTES = 256 * 2**20
 MAX_CHUNKS = 2_000_000
 MAX_NAMES = 256
-FREE_TOTAL = 4 * 2**30
-"""Files may unpack to this much whatever their size;"""
-MAX_RATIO = 256
-"""beyond it to this many times their size. Real files of this field reach about 100, empty promises any number."""
 
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 
@@ -54,15 +50,6 @@ def members(group: h5py.Group, where: str) -> dict[str, Any]:
             raise UserError(f"{where}: {shown(name)} is a link to another place; only plain datasets are read")
         found[name] = group[name]
     return found
-
-
-def require_total(logical: int, path: Path) -> None:
-    """Refuse files whose datasets unpack to far more than their size can justify."""
-    limit = max(FREE_TOTAL, MAX_RATIO * path.stat().st_size)
-    if logical > limit:
-        raise UserError(
-            f"{path}: would unpack to {readable(logical)}, more than its size justifies ({readable(limit)})"
-        )
 
 
 class Rows:

@@ -1,4 +1,4 @@
-"""Making a data set: scenes drawn, rendered and written batch by batch; memory grows with the batch alone."""
+"""Generating a data set: scenes drawn, rendered and written batch by batch; memory grows with the batch alone."""
 
 import hashlib
 import json
@@ -10,12 +10,11 @@ import numpy as np
 from jaxtyping import UInt8
 
 from viewslots import __version__
-from viewslots.data.contract import KEYS
-from viewslots.data.disk import open_regular, sha256
-from viewslots.data.meta import DESCRIPTIONS, Plan, Source, SplitPlan
-from viewslots.data.npy import HEADER_BYTES
+from viewslots.data.format import DESCRIPTIONS, KEYS, Plan, Source, SplitPlan
+from viewslots.data.store import HEADER_BYTES
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
+from viewslots.files import open_regular, sha256
 from viewslots.scenes.world import World
 from viewslots.types import Progress
 
@@ -92,7 +91,7 @@ def _plan(
         height=world.height,
         width=world.width,
         splits=splits,
-        keys=tuple(KEYS),
+        keys=tuple(key for key in KEYS if key in world.keys),
     )
 
 

@@ -1,15 +1,20 @@
-"""What a disk may do to us - full, read-only, cut off, shared - and how each becomes one clear line."""
+"""Files on a disk that may be full, read-only, cut off or shared: each becomes one clear line.
+
+Atomic writes, folder locks, append-only files, checksums, and JSON that nobody vouches for.
+"""
 
 import errno
 import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,11 @@ from viewslots.errors import UserError
 
 JSON_LIMIT = 4 * 2**20
 """No JSON file of ours comes near 4 MiB; reading one that does is refused."""
+
+FREE_TOTAL = 4 * 2**30
+"""Files may unpack to this much whatever their size;"""
+MAX_RATIO = 256
+"""beyond it to this many times their size. Real files of this field reach about 100, empty promises any number."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -53,6 +63,15 @@ def require_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(f"{folder}: needs {readable(needed)}, but only {readable(free)} are free on that disk")
+
+
+def require_total(logical: int, path: Path) -> None:
+    """Refuse files whose datasets unpack to far more than their size can justify."""
+    limit = max(FREE_TOTAL, MAX_RATIO * path.stat().st_size)
+    if logical > limit:
+        raise UserError(
+            f"{path}: would unpack to {readable(logical)}, more than its size justifies ({readable(limit)})"
+        )
 
 
 def readable(size: int) -> str:
@@ -183,3 +202,98 @@ class FolderLock:
         """Removes the file while the lock is still held."""
         self._path.unlink(missing_ok=True)
         os.close(self._handle)
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """What is on record of a file."""
+
+    bytes: int
+    sha256: str
+
+
+class AppendOnlyFile:
+    """Unbuffered: what `append` has taken, the operating system has, and a kill does not lose it."""
+
+    def __init__(self, path: Path, keep: int) -> None:
+        """Opens or creates; what lies beyond the first `keep` bytes was never confirmed and is cut off."""
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        self._file = os.fdopen(os.open(path, flags, 0o644), "r+b", buffering=0)
+        self._hash = hashlib.sha256()
+        self._flushed = True
+        self.size = 0
+        self._keep(keep, path)
+
+    def _keep(self, keep: int, path: Path) -> None:
+        if os.fstat(self._file.fileno()).st_size < keep:
+            self._file.close()
+            raise UserError(f"{path}: shorter than it was; remove the folder and start again")
+        self._file.truncate(keep)
+        while self.size < keep and (part := self._file.read(min(2**20, keep - self.size))):
+            self._hash.update(part)
+            self.size += len(part)
+
+    def append(self, data: bytes | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        self._flushed = False
+        self._hash.update(view)
+        self.size += len(view)
+        while len(view):
+            view = view[self._file.write(view) :]
+
+    def flush(self) -> None:
+        if not self._flushed:
+            os.fsync(self._file.fileno())
+            self._flushed = True
+
+    def entry(self) -> FileEntry:
+        return FileEntry(self.size, self._hash.hexdigest())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Fields:
+    """Each method answers with a value of its type or raises a UserError."""
+
+    def __init__(self, raw: Mapping[str, Any], path: Path) -> None:
+        self.raw = raw
+        self._path = path
+
+    def _wrong(self, name: str, expected: str) -> UserError:
+        found = shown(self.raw[name]) if name in self.raw else "missing"
+        return UserError(f"{self._path}: {shown(name)} must be {expected}, but is {found}")
+
+    def integer(self, name: str, low: int, high: int, optional: bool = False) -> int | None:
+        value = self.raw.get(name)
+        if value is None and optional and name in self.raw:
+            return None
+        if type(value) is not int or not low <= value <= high:
+            raise self._wrong(name, f"an integer in {low}..{high}")
+        return value
+
+    def whole(self, name: str, low: int, high: int) -> int:
+        value = self.integer(name, low, high)
+        assert value is not None
+        return value
+
+    def text(self, name: str, optional: bool = False) -> Any:
+        """A short printable string (or None where optional)."""
+        value = self.raw.get(name)
+        if value is None and optional and name in self.raw:
+            return None
+        if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+            raise self._wrong(name, "a short text")
+        return value
+
+    def digest(self, name: str) -> str:
+        value = self.raw.get(name)
+        if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
+            raise self._wrong(name, "64 hexadecimal digits")
+        return value
+
+    def mapping(self, name: str) -> Mapping[str, Any]:
+        value = self.raw.get(name)
+        if not isinstance(value, dict):
+            raise self._wrong(name, "an object")
+        return value
