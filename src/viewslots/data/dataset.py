@@ -58,15 +58,18 @@ class SceneDataset:
     def __getitems__(self, scenes: Sequence[int]) -> SceneBatch:
         return self.batch(scenes)
 
-    def batch(self, scenes: Sequence[int], views: ViewChoice | None = None) -> SceneBatch:
-        """Pictures of these scenes, in this order, in the views of `views` (or of the data set's own choice)."""
-        table = self._table(scenes, views)
+    def batch(self, scenes: Sequence[int], views: ViewChoice | None = None, padded_to: int = 0) -> SceneBatch:
+        """Pictures of these scenes, in this order, in the views of `views` (or of the data set's own choice).
+
+        Scenes with fewer views are padded to those with most, and to `padded_to` at least.
+        """
+        table = self._table(scenes, views, padded_to)
         batch = scene_batch(self._bytes(scenes, table), table)
         return replace(batch, image=self.resize.pictures(batch.image), camera=self._camera(scenes, table))
 
-    def truth(self, scenes: Sequence[int], views: ViewChoice | None = None) -> SceneTruth:
+    def truth(self, scenes: Sequence[int], views: ViewChoice | None = None, padded_to: int = 0) -> SceneTruth:
         """The truth for the batch of the same arguments, as far as it is stored."""
-        table = self._table(scenes, views)
+        table = self._table(scenes, views, padded_to)
         padding = {"segment": BACKGROUND, "depth_order": -np.inf}
 
         def chosen(key: str) -> Tensor | None:
@@ -83,10 +86,10 @@ class SceneDataset:
         tensors = {key: chosen(key) for key in TRUTH_OF_VIEWS}
         return self.resize.truth(SceneTruth(**tensors, num_objects=counts, view_mask=mask))
 
-    def _table(self, scenes: Sequence[int], views: ViewChoice | None) -> Int[np.ndarray, "B M"]:
+    def _table(self, scenes: Sequence[int], views: ViewChoice | None, padded_to: int = 0) -> Int[np.ndarray, "B M"]:
         if len(scenes) and not 0 <= min(scenes) <= max(scenes) < len(self):
             raise IndexError(f"scenes {min(scenes)}..{max(scenes)} of {len(self)}")
-        return view_table(views or self.views, scenes, self.split.size.views, self._counts)
+        return view_table(views or self.views, scenes, self.split.size.views, self._counts, padded_to)
 
     def _bytes(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> UInt8[Tensor, "B M H W 3"]:
         if self._resident is None:

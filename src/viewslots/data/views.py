@@ -71,16 +71,20 @@ def shuffled(length: int, draws: Draws, count: int | None = None) -> list[int]:
 
 
 def view_table(
-    choice: ViewChoice, scenes: Sequence[int], stored: int, counts: Int[np.ndarray, "S"] | None = None
+    choice: ViewChoice,
+    scenes: Sequence[int],
+    stored: int,
+    counts: Int[np.ndarray, "S"] | None = None,
+    padded_to: int = 0,
 ) -> Int[np.ndarray, "B M"]:
-    """The chosen views of each scene, padded with -1 to the longest.
+    """The chosen views of each scene, padded with -1 to the longest, and to `padded_to` at least.
 
     Scenes have `stored` views; where `counts` is given, scene s has the first counts[s] of them.
     """
     if choice.most is not None and not 1 <= choice.most <= stored:
         raise UserError(f"{choice.most} views asked for, but scenes have {stored} views; ask for 1..{stored}")
     chosen = [choice.choose(scene, stored if counts is None else int(counts[scene])) for scene in scenes]
-    table = np.full((len(chosen), max(map(len, chosen), default=0)), PADDING)
+    table = np.full((len(chosen), max([padded_to, *map(len, chosen)])), PADDING)
     for row, views in zip(table, chosen, strict=True):
         row[: len(views)] = views
     return table
