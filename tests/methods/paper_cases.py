@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import torch
 from torch import Tensor
 
-from viewslots.experiments import TINY
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.noise import Noise

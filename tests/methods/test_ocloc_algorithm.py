@@ -150,7 +150,7 @@ def test_algorithm_1_line_by_line(method: type[Ocloc], feature_layers: int) -> N
     """All parameters of q for every scene; the baseline sees one view a scene."""
     model = shaken(method(replace(SMALL, feature_layers=feature_layers), generator(1)), 2)
     batch, noise = case(model, B=2, M=3 if method is Ocloc else 1)
-    found, loop = model.infer(batch, noise), Loop(model)
+    found, loop = model.infer_posterior(batch, noise), Loop(model)
     for b in range(2):
         y_attr = loop.start(noise.y_attr[b].numpy(), slice(SMALL.slot_view_dim, None))
         y_view, y_attr = loop.rounds(batch.image[b].numpy(), noise.y_view[b].numpy(), y_attr)
@@ -164,7 +164,7 @@ def test_algorithm_1_line_by_line(method: type[Ocloc], feature_layers: int) -> N
 def test_viewpoints_of_a_known_scene_line_by_line() -> None:
     model = shaken(Ocloc(SMALL, generator(1)), 2)
     batch, noise = case(model, B=2, M=2)
-    given = model.infer(batch, noise)
+    given = model.infer_posterior(batch, noise)
     other, other_noise = case(model, B=2, M=3, seed=5)
     found, loop = model.estimate_views(other, given, other_noise), Loop(model)
     assert SMALL.rounds == 3
@@ -226,7 +226,7 @@ def test_training_likelihood_from_its_noise() -> None:
     """Relaxed shapes and presences, each at its own temperature, and noisy appearances around tanh centres."""
     model = shaken(Ocloc(SMALL, generator(3)), 4)
     batch, noise = case(model, B=2, M=2)
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     logit_shp, colour, background, order, centre = decoded(model, latents_of(posterior, noise))
     assert float(centre.abs().max()) > 0.05
     z_shp, z_prs = relaxed(logit_shp, noise.z_shp, 1.9), relaxed(posterior.logit_kappa, noise.z_prs, 0.7)
@@ -251,7 +251,7 @@ def test_decomposition_from_its_noise() -> None:
     batch: SceneBatch = in_double(scenes(2, 2))  # type: ignore[assignment]
     answer = model.decompose(batch, generator(7), slots=K)
     noise = model.draw_noise(batch, generator(7), K)
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     logit_shp, colour, background, order, _ = decoded(model, latents_of(posterior, noise))
     presence = relaxed(posterior.logit_kappa, noise.z_prs, 0.6)
     s = overlaid(logit_shp.sigmoid(), presence, order, 0.3)
@@ -285,7 +285,7 @@ def test_pictures_enter_and_leave_between_minus_one_and_one(method: type[Ocloc])
     assert len(seen) == 2
     for images in seen:
         assert torch.equal(images.flatten(), (2 * batch.image - 1).flatten())
-    latents = model.sample(model.infer(batch, noise), noise, Annealing())
+    latents = model.sample(model.infer_posterior(batch, noise), noise, Annealing())
     rendering = model.render(latents, Annealing())
     assert bool((rendering.appearance == 0.5).all())
     assert bool((rendering.background == 0.5).all())
@@ -295,7 +295,7 @@ def test_pictures_enter_and_leave_between_minus_one_and_one(method: type[Ocloc])
 def test_baseline_objects_read_the_view_code_of_their_own_slot() -> None:
     model = shaken(PerView(SMALL, generator(5)), 6)
     batch, noise = case(model, B=1, M=1)
-    latents = model.sample(model.infer(batch, noise), noise, UNEVEN)
+    latents = model.sample(model.infer_posterior(batch, noise), noise, UNEVEN)
     plain = model.generation(latents)
     for layer in range(K + 1):
         z_view = latents.z_view.clone()

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from viewslots.errors import UserError
-from viewslots.experiments import EXPERIMENTS, TINY
+from viewslots.experiments import EXPERIMENTS, experiment
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
@@ -74,7 +75,7 @@ def test_bad_sizes(method: type[Ocloc]) -> None:
 def test_bad_pictures_of_a_known_scene() -> None:
     model, batch = Ocloc(TINY), scenes(2)
     noise = model.draw_noise(batch, generator())
-    given = model.infer(batch, noise)
+    given = model.infer_posterior(batch, noise)
     with pytest.raises(UserError, match="finite"):
         model.estimate_views(replace(batch, image=batch.image * torch.nan), given, noise)
     with pytest.raises(UserError, match="pictures of 3 scenes, but 2 scenes are given"):
@@ -105,7 +106,7 @@ def test_baseline_estimates_no_viewpoints() -> None:
     model, batch = PerView(TINY), scenes()
     noise = model.draw_noise(batch, generator())
     with pytest.raises(UserError, match="no viewpoints to estimate"):
-        model.estimate_views(batch, model.infer(batch, noise), noise)
+        model.estimate_views(batch, model.infer_posterior(batch, noise), noise)
 
 
 def test_baseline_presence_ignores_padded_views() -> None:
@@ -148,12 +149,12 @@ from jaxtyping import install_import_hook
 modules = ["viewslots.methods." + name for name in ("ocloc", "umbra", "distributions")] + ["viewslots.types"]
 with install_import_hook(modules, "beartype.beartype"):
     import torch
-    from viewslots.experiments import TINY
+    from viewslots.methods.ocloc.presets import TINY
     from viewslots.methods.ocloc.search import Search
     from viewslots.methods.ocloc.model import Ocloc
     from viewslots.methods.per_view.model import PerView
     from viewslots.methods.ocloc.schedule import Annealing
-    from viewslots.methods.umbra.config import UmbraAnnealing, UmbraConfig
+    from viewslots.methods.umbra.config import Annealing, UmbraConfig
     from viewslots.methods.umbra.model import Umbra
     from viewslots.types import SceneBatch
 for method in (Ocloc, PerView):
@@ -165,7 +166,7 @@ for method in (Ocloc, PerView):
 noise = Ocloc(TINY).draw_noise(batch, rng)
 Ocloc(TINY).estimate_views(batch, Ocloc(TINY).infer(batch, noise), noise)
 umbra = Umbra(UmbraConfig(**vars(TINY)))
-umbra.elbo(batch, UmbraAnnealing(), umbra.draw_noise(batch, rng, 5))
+umbra.elbo(batch, Annealing(), umbra.draw_noise(batch, rng, 5))
 for careful in (Ocloc(TINY), umbra):
     careful.take_care(Search(2, looks=1, refinement=2))
     careful.decompose(batch, rng)
@@ -181,7 +182,7 @@ except Exception:
 
 def test_compact_is_fast_enough_for_a_page() -> None:
     """Four views in under a quarter of a second of one core: CPU time, the best of ten (the machine may be shared)."""
-    model = Ocloc(EXPERIMENTS["compact"].model).eval()
+    model = Ocloc(experiment("compact").model).eval()
     batch, times, threads = scenes(1, 4, 64), [], torch.get_num_threads()
     torch.set_num_threads(1)
     for _ in range(10):
@@ -228,7 +229,7 @@ def test_schedules_of_the_published_runs() -> None:
 
 
 def test_learning_rates_of_the_published_runs() -> None:
-    first, second = Optimisation(), EXPERIMENTS["clevr-m4"].optimisation
+    first, second = Optimisation(), experiment("clevr-m4").optimisation
     assert first.learning_rate_at(5_000) == pytest.approx(4e-4 * 0.5**0.1 * 0.5)
     assert first.learning_rate_at(50_000) == pytest.approx(2e-4)
     assert (first.views_at(9_999, 4), first.views_at(10_000, 4)) == (1, 4)

@@ -28,7 +28,7 @@ from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.provenance import provenance
 from viewslots.types import SceneBatch
 
-PRESET = EXPERIMENTS["tiny"]
+PRESET = experiment("tiny")
 VIEWS = PRESET.views
 
 # What every seed must reach: root mean square error of the reconstruction (a constant picture has 0.20) and ARI-O.

@@ -12,7 +12,8 @@ from scipy.special import digamma
 from torch import Tensor
 from torch.distributions import Bernoulli, Beta, Normal, RelaxedBernoulli, kl_divergence
 
-from viewslots.experiments import COMPACT, EXPERIMENTS
+from viewslots.experiments import experiment
+from viewslots.methods.ocloc.presets import COMPACT
 from viewslots.methods.distributions import beta_kl, normal_kl, presence_kl, relaxed_bernoulli_logit
 from viewslots.methods.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.methods.ocloc.config import NvilConfig
@@ -206,7 +207,7 @@ def test_loss_is_the_negative_bound_of_one_sample(model: Ocloc) -> None:
     batch, noise = case(model, B=2, M=2)
     mask = torch.tensor([[True, True], [True, False]])
     batch = replace(batch, view_mask=mask)
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     rendering = model.render(model.sample(posterior, noise, WARM), WARM, noise)
     terms = model.elbo(batch, WARM, noise)
     likelihood = Normal(rendering.reconstruction, SMALL.sigma_x).log_prob(batch.image).sum((2, 3, 4))
@@ -255,11 +256,11 @@ def answers(posterior: Posterior) -> tuple[Tensor, ...]:
 def test_views_permute(model: Ocloc) -> None:
     batch, noise = case(model, M=4)
     turn = torch.tensor([2, 0, 3, 1])
-    plain, turned = model.infer(batch, noise), model.infer(select(batch, turn), select(noise, turn))  # type: ignore[arg-type]
+    plain, turned = model.infer_posterior(batch, noise), model.infer_posterior(select(batch, turn), select(noise, turn))  # type: ignore[arg-type]
     assert worst(turned.mu_view, plain.mu_view[:, turn]) < 1e-10
     for left, right in zip(answers(turned)[1:], answers(plain)[1:], strict=True):
         assert worst(left, right) < 1e-10
-    assert worst(model.infer(batch, select(noise, turn)).mu_view, plain.mu_view) > 1e-3  # type: ignore[arg-type]
+    assert worst(model.infer_posterior(batch, select(noise, turn)).mu_view, plain.mu_view) > 1e-3  # type: ignore[arg-type]
 
 
 def test_initial_slots_permute_the_objects(model: Ocloc) -> None:
@@ -268,8 +269,8 @@ def test_initial_slots_permute_the_objects(model: Ocloc) -> None:
     turn = torch.tensor([3, 1, 0, 2])
     star = torch.tensor([1, 0])
     inverse = turn.argsort()
-    plain = model.infer(batch, noise, star)
-    turned = model.infer(batch, select(noise, slots=turn), inverse[star])  # type: ignore[arg-type]
+    plain = model.infer_posterior(batch, noise, star)
+    turned = model.infer_posterior(batch, select(noise, slots=turn), inverse[star])  # type: ignore[arg-type]
     for b in range(2):
         rest = [k for k in range(4) if k != star[b]]
         order = [rest.index(int(k)) for k in turn if k != star[b]]
@@ -282,26 +283,26 @@ def test_initial_slots_permute_the_objects(model: Ocloc) -> None:
 
 def test_background_is_moved_to_the_front_and_the_rest_keep_their_order(model: Ocloc) -> None:
     batch, noise = case(model)
-    unmoved = model.infer(batch, noise, torch.zeros(2, dtype=torch.long)).y_attr
+    unmoved = model.infer_posterior(batch, noise, torch.zeros(2, dtype=torch.long)).y_attr
     for star in range(4):
-        moved = model.infer(batch, noise, torch.full((2,), star)).y_attr
+        moved = model.infer_posterior(batch, noise, torch.full((2,), star)).y_attr
         assert torch.equal(moved, unmoved[:, [star] + [k for k in range(4) if k != star]])
 
 
 def test_background_index_is_a_sample_of_pi(model: Ocloc) -> None:
     batch, noise = case(model, B=1)
-    log_pi = model.infer(batch, noise).log_pi.expand(40_000, -1)
+    log_pi = model.infer_posterior(batch, noise).log_pi.expand(40_000, -1)
     drawn = (log_pi + Source(generator(7), torch.device("cpu")).gumbel(40_000, 4)).argmax(-1)
     shares = torch.bincount(drawn, minlength=4) / 40_000
     assert worst(shares, log_pi[0].exp()) < 5 * 0.5 / 200
     chosen = (log_pi[:1] + noise.background).argmax(-1)
-    assert torch.equal(model.infer(batch, noise).background_index, chosen)
+    assert torch.equal(model.infer_posterior(batch, noise).background_index, chosen)
 
 
 def test_repeated_views_leave_attributes_unchanged(model: Ocloc) -> None:
     batch, noise = case(model, M=2)
     again = torch.tensor([0, 1, 0, 1, 0, 1])
-    plain, repeated = model.infer(batch, noise), model.infer(select(batch, again), select(noise, again))  # type: ignore[arg-type]
+    plain, repeated = model.infer_posterior(batch, noise), model.infer_posterior(select(batch, again), select(noise, again))  # type: ignore[arg-type]
     assert worst(plain.y_attr, repeated.y_attr) < 1e-10
     assert worst(plain.y_view[:, again], repeated.y_view) < 1e-10
 
@@ -317,17 +318,17 @@ def test_viewpoint_round_equals_the_joint_one(model: Ocloc) -> None:
     for _ in range(SMALL.rounds):
         # Undo the learned start, so that the estimation begins exactly at y_view.
         back = (y_view - inference.mu_hat[:4]) / inference.log_sigma_hat[:4].exp()
-        given = replace(model.infer(batch, noise), y_attr=y_attr)
+        given = replace(model.infer_posterior(batch, noise), y_attr=y_attr)
         estimated = single.inference.estimate_views(batch.image, given, back)
         y_view, y_attr = inference.refine(keys, values, batch.view_mask, y_view, y_attr)
         assert torch.equal(estimated.y_view, y_view)
-    final = model.infer(batch, noise)
+    final = model.infer_posterior(batch, noise)
     assert torch.equal(final.y_view, y_view)
 
 
 def test_estimated_views_keep_the_scene(model: Ocloc) -> None:
     batch, noise = case(model)
-    given = model.infer(batch, noise)
+    given = model.infer_posterior(batch, noise)
     other, other_noise = case(model, M=2, seed=5)
     estimated = model.estimate_views(other, given, other_noise)
     assert estimated.mu_view.shape == (2, 2, SMALL.view_dim)
@@ -355,7 +356,7 @@ def test_padded_views_change_nothing(model: Ocloc) -> None:
 @pytest.mark.parametrize("slots", [1, 5, 11])
 def test_any_number_of_views_and_slots(model: Ocloc, views: int, slots: int) -> None:
     batch, noise = case(model, B=1, M=views, slots=slots)
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     assert posterior.mu_attr.shape[1] == slots
     terms = model.elbo(batch, WARM, noise)
     prior = Beta(torch.tensor(SMALL.alpha / slots, dtype=torch.float64), torch.ones((), dtype=torch.float64))
@@ -373,7 +374,7 @@ def expected_gradient(model: Ocloc, batch: SceneBatch, noise: Noise) -> tuple[li
     """
     inference = model.inference
     weights = [inference.g_sel.last.weight, inference.g_upd.recurrent.weight_hh, inference.mu_hat]
-    log_pi = model.infer(batch, noise).log_pi[0]
+    log_pi = model.infer_posterior(batch, noise).log_pi[0]
     nlls, estimates = [], []
     for star in range(log_pi.numel()):
         terms = model.elbo(batch, WARM, noise, torch.tensor([star]))
@@ -431,7 +432,7 @@ def test_nvil_signal_of_the_second_step(correct_start: bool) -> None:
     model = Ocloc(replace(SMALL, nvil=nvil), generator(3)).double()
     batch, noise = case(model, B=3, M=3)
     mask = torch.tensor([[True, False, False], [True, True, True], [True, True, False]])
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     with torch.no_grad():
         b_view = model.nvil.network(2 * batch.image.flatten(0, 1) - 1).view(3, 3)
     views, mean, variance, weight = [1, 3, 2], 0.0, 0.0, 0.0
@@ -458,7 +459,7 @@ def test_nvil_statistics_survive_a_bad_step() -> None:
     """Signals that are not finite are left out; where none is left, the statistics stay as they are."""
     model = Ocloc(SMALL, generator(3))
     batch = scenes(3, 2)
-    posterior = model.infer(batch, model.draw_noise(batch, generator(4)))
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator(4)))
     keep = SceneBatch(batch.image[:1], batch.view_mask[:1])
     alone = Ocloc(SMALL, generator(3))
     alone.nvil(keep.image, keep.view_mask, alone.infer(keep, alone.draw_noise(keep, generator())), torch.tensor([50.0]))
@@ -513,10 +514,10 @@ def test_baseline_is_a_scene_for_every_view() -> None:
 def test_baseline_has_a_view_code_for_every_slot() -> None:
     model = PerView(SMALL, generator(5)).double().eval()
     batch, noise = case(model, B=2, M=1)
-    posterior = model.infer(batch, noise, torch.tensor([2, 0]))
+    posterior = model.infer_posterior(batch, noise, torch.tensor([2, 0]))
     assert posterior.mu_view.shape == (2, 1, K + 1, SMALL.view_dim)
     assert posterior.y_view[:, 0].std(1).min().item() > 1e-3
-    unmoved = model.infer(batch, noise, torch.tensor([0, 0]))
+    unmoved = model.infer_posterior(batch, noise, torch.tensor([0, 0]))
     assert torch.equal(posterior.y_view[0, 0], unmoved.y_view[0, 0, [2, 0, 1, 3]])
     # The background reads the view code of its own slot: changing those of the objects leaves it alone.
     latents = model.sample(posterior, noise, WARM)
@@ -556,7 +557,7 @@ def test_scenes_from_the_prior(method: type[Ocloc]) -> None:
 
 
 def test_parameter_counts_of_the_multi_view_model() -> None:
-    counts = parameter_counts(Ocloc(EXPERIMENTS["clevr-m1"].model))
+    counts = parameter_counts(Ocloc(experiment("clevr-m1").model))
     assert counts == {
         "total": 55_086_527,
         "f_shp_apc": 51_421_636,

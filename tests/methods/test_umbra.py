@@ -26,7 +26,7 @@ from viewslots.methods.ocloc.search import PRUNED, most_likely, pruned, still
 from viewslots.methods.ocloc.variables import Latents, Rendering
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import load_model
-from viewslots.methods.umbra.config import FADED, UmbraAnnealing, UmbraConfig, UmbraSchedule
+from viewslots.methods.umbra.config import FADED, Annealing, UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch
 
@@ -67,7 +67,7 @@ def test_shadows_multiply_the_background_pixel_by_pixel() -> None:
 def test_what_is_not_there_casts_no_shadow(model: Umbra) -> None:
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    latents = model.sample(model.infer(batch, noise), noise, model.annealed())
+    latents = model.sample(model.infer_posterior(batch, noise), noise, model.annealed())
     gone = replace(latents, logit_prs=torch.full_like(latents.logit_prs, -torch.inf))
     bare = model.generation(latents).background
     assert torch.equal(model.render(gone, model.annealed()).background, bare)
@@ -81,7 +81,7 @@ def test_objects_begin_with_hardly_any_shadow() -> None:
     model = Umbra(replace(SMALL, shadow_logit=-5.0), generator(1))
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    layers = model.generation(model.sample(model.infer(batch, noise), noise, model.annealed()))
+    layers = model.generation(model.sample(model.infer_posterior(batch, noise), noise, model.annealed()))
     assert (layers.logit_shadow == -5.0).all()  # type: ignore[attr-defined]
     assert layers.logit_shp.std() > 0
     assert float(layers.logit_shp.detach().mean()) == pytest.approx(-2.0, abs=0.5)
@@ -95,7 +95,7 @@ def test_colours_of_objects_are_colours(model: Umbra) -> None:
         for parameter in model.generation.parameters():
             parameter.mul_(5.0)
     noise = model.draw_noise(batch, generator())
-    layers = model.generation(model.sample(model.infer(batch, noise), noise, model.annealed()))
+    layers = model.generation(model.sample(model.infer_posterior(batch, noise), noise, model.annealed()))
     assert layers.appearance.min() >= 0
     assert layers.appearance.max() <= 1
     assert layers.appearance.std() > 0.1
@@ -198,8 +198,8 @@ def test_occlusion_is_that_of_probable_shapes(model: Umbra) -> None:
     """In pictures and in training; the paper's model keeps its own."""
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    annealing = UmbraAnnealing(softness=0.7, temperature_prs=0.9)
-    latents = model.sample(model.infer(batch, noise), noise, annealing)
+    annealing = Annealing(softness=0.7, temperature_prs=0.9)
+    latents = model.sample(model.infer_posterior(batch, noise), noise, annealing)
     layers = model.generation(latents)
     expected = expected_shapes(layers.logit_shp, latents.logit_prs, layers.order, 0.7)
     assert torch.equal(model.render(latents, annealing).perceived, expected)
@@ -215,9 +215,9 @@ def test_the_terms_of_the_loss(model: Umbra) -> None:
     model.eval()  # NVIL's statistics stay as they are
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    annealing = UmbraAnnealing(weight_mixture=0.25, weight_costs=0.5, softness=0.7, temperature_prs=0.9)
+    annealing = Annealing(weight_mixture=0.25, weight_costs=0.5, softness=0.7, temperature_prs=0.9)
     terms = model.elbo(batch, annealing, noise)
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     latents = model.sample(posterior, noise, annealing)
     rendering = model.render(latents, annealing, noise)
     plain = negative_log_likelihood(batch.image, rendering.reconstruction, batch.view_mask, SMALL.sigma_x)
@@ -236,7 +236,7 @@ def test_the_terms_of_the_loss(model: Umbra) -> None:
     total = terms.constant + terms.nll + terms.view + terms.attr + terms.rho + terms.prs + terms.costs
     torch.testing.assert_close(terms.loss, total)
     taught = total + nvil["policy"] + nvil["baseline"]
-    torch.testing.assert_close(weighted_loss(terms, UmbraAnnealing()), taught)
+    torch.testing.assert_close(weighted_loss(terms, Annealing()), taught)
 
 
 def test_every_parameter_learns(model: Umbra) -> None:
@@ -252,8 +252,8 @@ def test_every_parameter_learns(model: Umbra) -> None:
 def test_the_compactness_noise_is_on_appearances_in_training_alone(model: Umbra) -> None:
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    annealing = UmbraAnnealing(compactness_rate=0.5)
-    latents = model.sample(model.infer(batch, noise), noise, annealing)
+    annealing = Annealing(compactness_rate=0.5)
+    latents = model.sample(model.infer_posterior(batch, noise), noise, annealing)
     still, noisy = model.render(latents, annealing), model.render(latents, annealing, noise)
     assert torch.equal(still.perceived, noisy.perceived)  # shapes are probabilities, never samples
     assert not torch.equal(still.reconstruction, noisy.reconstruction)
@@ -274,7 +274,7 @@ def test_it_starts_as_the_ocloc_it_is_given(model: Umbra) -> None:
     model.load_state_dict(given)
     noise = model.draw_noise(batch, generator())
     known = first.infer(batch, noise)
-    assert torch.equal(model.infer(batch, noise).mu_attr, known.mu_attr)
+    assert torch.equal(model.infer_posterior(batch, noise).mu_attr, known.mu_attr)
     latents = first.sample(known, noise, first.annealed())
     theirs, ours = first.generation(latents), model.generation(latents)
     for name in ("logit_shp", "order", "background"):
@@ -301,7 +301,7 @@ def test_the_length_of_a_description_by_hand(model: Umbra) -> None:
     """Half the mixture, half of all prices; the divergences; of the second scene, one view is padding."""
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    posterior, annealing = model.infer(batch, noise), UmbraAnnealing(weight_mixture=0.5, weight_costs=0.5)
+    posterior, annealing = model.infer_posterior(batch, noise), Annealing(weight_mixture=0.5, weight_costs=0.5)
     present = torch.tensor([[True, False, True], [True, False, False]])
     latents = replace(model.sample(posterior, noise, annealing), logit_prs=binary_logit(present))
     found = model.description_length(batch, posterior, latents, annealing)
@@ -325,8 +325,8 @@ def test_the_length_of_a_description_by_hand(model: Umbra) -> None:
 
 
 def test_the_misfit_is_what_is_missed_and_what_is_covered(model: Umbra) -> None:
-    batch, annealing = some_batch(), UmbraAnnealing(weight_mixture=0.25, weight_costs=0.5, softness=0.7)
-    posterior = model.infer(batch, model.draw_noise(batch, generator()))
+    batch, annealing = some_batch(), Annealing(weight_mixture=0.25, weight_costs=0.5, softness=0.7)
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     latents = replace(most_likely(posterior), logit_prs=torch.tensor([[torch.inf, 0.3, -torch.inf], [-0.5, 0.0, 2.0]]))
     layers, shown = model.generation(latents), model.render(latents, annealing)
     missed = model.unlikeliness(batch, shown, layers, annealing)
@@ -339,7 +339,7 @@ def test_the_misfit_is_what_is_missed_and_what_is_covered(model: Umbra) -> None:
 def test_objects_go_that_cost_more_than_they_explain(model: Umbra) -> None:
     """By the description with and without the only object, at two prices."""
     batch, annealing = some_batch(), model.annealed()
-    posterior = model.infer(batch, model.draw_noise(batch, generator()))
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     posterior = replace(posterior, logit_kappa=torch.tensor([[-1.0, 1.0, -1.0]] * 2))
     latents = most_likely(posterior)
     bare = replace(latents, logit_prs=torch.full_like(latents.logit_prs, -torch.inf))
@@ -361,7 +361,7 @@ def test_an_object_counts_if_it_is_as_likely_there_as_not(model: Umbra) -> None:
         model.inference.g_obj.last.weight[-1].mul_(30.0)
         model.inference.g_obj.last.bias[-1] = 0.0
         batch = some_batch()
-        likely = model.infer(batch, model.draw_noise(batch, generator())).logit_kappa
+        likely = model.infer_posterior(batch, model.draw_noise(batch, generator())).logit_kappa
         model.inference.g_obj.last.bias[-1] = -likely.mean()
     answer = model.decompose(batch, generator(3))
     assert answer.presence is not None
@@ -413,7 +413,7 @@ def test_the_best_of_several_starts_scene_by_scene(model: Umbra) -> None:
 def test_a_start_that_came_to_nothing_is_not_the_best(model: Umbra, monkeypatch: pytest.MonkeyPatch) -> None:
     model.take_care(Search(4))
     batch, state = some_batch(), generator(3)
-    ends = [model.infer(batch, still(model.draw_latent_noise(batch, state))) for _ in range(4)]
+    ends = [model.infer_posterior(batch, still(model.draw_latent_noise(batch, state))) for _ in range(4)]
     faults = iter([torch.tensor([torch.nan, 2.0]), torch.tensor([5.0, torch.nan])] + [torch.tensor([9.0, 9.0])] * 2)
     monkeypatch.setattr(model, "fault", lambda *given: next(faults))
     found, _ = model.settle(batch, generator(3), None, model.annealed())
@@ -447,7 +447,7 @@ def test_it_is_saved_with_its_method(model: Umbra, tmp_path: Path) -> None:
 
 
 def test_the_preset_is_small_and_has_the_networks_of_compact() -> None:
-    preset, compact = EXPERIMENTS["umbra"], EXPERIMENTS["compact"]
+    preset, compact = experiment("umbra"), experiment("compact")
     assert sum(value.numel() for value in preset.kind(preset.model).parameters()) < 4_000_000
     assert preset.model.object_decoder == compact.model.object_decoder
 

@@ -29,7 +29,7 @@ def assembled(model: Ocloc, given: SceneBatch, new: SceneBatch, seed: int) -> di
     """Algorithm 1 on the given views; lines 3 and 7-11 alone on the new ones, with y_attr held."""
     draws, annealing, g = generator(seed), model.annealed(), model.inference
     noise, other = model.draw_latent_noise(given, draws, K), model.draw_latent_noise(new, draws, K)
-    known = model.infer(given, noise)
+    known = model.infer_posterior(given, noise)
     keys, values = g.encode(new.image)
     y_view = g.start_view(other.y_view)
     for _ in range(model.config.rounds):
@@ -87,7 +87,7 @@ def test_view_codes_are_those_behind_the_answer(model: Ocloc) -> None:
     batch = scenes(2, 3, seed=1)
     codes = model.view_codes(batch, generator(7), K)
     with torch.no_grad():
-        expected = model.infer(batch, model.draw_noise(batch, generator(7), K)).mu_view
+        expected = model.infer_posterior(batch, model.draw_noise(batch, generator(7), K)).mu_view
     assert torch.equal(codes, expected)
     assert codes.shape == (2, 3, SMALL.view_dim)
     assert not codes.requires_grad

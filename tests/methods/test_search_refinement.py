@@ -250,7 +250,7 @@ def start_of(model: Ocloc) -> Posterior:
     noise = model.draw_latent_noise(some_batch(), generator(3))
     noise = replace(noise, **{name: value.double() for name, value in vars(noise).items()})
     with torch.no_grad():
-        posterior = model.infer(some_batch(), noise)
+        posterior = model.infer_posterior(some_batch(), noise)
     present = torch.tensor([[3.0, -3.0, 3.0], [3.0, 3.0, 3.0], [-3.0, 3.0, 3.0]]).double()
     return replace(posterior, logit_kappa=present)
 
@@ -504,7 +504,7 @@ def test_finding_objects_line_by_line() -> None:
     """With numpy vectors, from weights: line 3 takes the given y_view and line 11 is left out."""
     model = shaken(Ocloc(SMALL, generator(1)), 2)
     batch, noise = case(model, B=2, M=3)
-    given = model.infer(batch, noise)
+    given = model.infer_posterior(batch, noise)
     other, other_noise = case(model, B=2, M=3, seed=5)
     mask = torch.tensor([[True, True, True], [True, False, True]])
     other = replace(other, view_mask=mask)
@@ -523,13 +523,13 @@ def test_finding_objects_line_by_line() -> None:
             answer = answer[views] if name.endswith("_view") else answer
             assert np.abs(answer - value).max() < 5e-7, name
     assert torch.equal(found.y_view, given.y_view)
-    assert not torch.allclose(found.mu_attr, model.infer(other, other_noise).mu_attr, atol=1e-3)
+    assert not torch.allclose(found.mu_attr, model.infer_posterior(other, other_noise).mu_attr, atol=1e-3)
 
 
 def test_a_fast_view_finds_the_same_objects() -> None:
     model = shaken(Ocloc(SMALL, generator(1)), 2)
     batch, noise = case(model, B=2, M=3)
-    given = model.infer(batch, noise)
+    given = model.infer_posterior(batch, noise)
     plain, fast = (one.find_objects(batch, given, noise) for one in (model, accelerated(model)))
     for name in vars(plain):
         torch.testing.assert_close(getattr(fast, name), getattr(plain, name), rtol=1e-9, atol=1e-9)

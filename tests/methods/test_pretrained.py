@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from viewslots.errors import UserError
-from viewslots.experiments import EXPERIMENTS, TINY
+from viewslots.experiments import EXPERIMENTS, experiment
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.per_view.model import PerView

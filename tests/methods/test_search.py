@@ -91,7 +91,7 @@ def test_the_picture_of_an_object_needs_it_once(model: Ocloc) -> None:
     """A scene drawn with two objects, described with one of them twice: one copy goes, nothing else."""
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     with torch.no_grad():
         model.generation.last_layer().weight.mul_(20.0)  # shapes and colours that differ from the background
         drawn = model.sample(posterior, noise, model.annealed())
@@ -112,7 +112,7 @@ def test_the_picture_of_an_object_needs_it_once(model: Ocloc) -> None:
 def test_what_is_absent_stays_so_and_is_not_asked(model: Ocloc, monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects with less than even odds: their own log-odds stay, and no picture is looked at with them."""
     batch = some_batch()
-    posterior = model.infer(batch, model.draw_noise(batch, generator()))
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     posterior = replace(posterior, logit_kappa=torch.tensor([[1.0, -0.5, 0.0], [-1.0, -2.0, 3.0]]))
     asked, misfit = [], model.misfit
     monkeypatch.setattr(model, "misfit", lambda *given: asked.append(given[2].logit_prs > 0) or misfit(*given))
@@ -130,7 +130,7 @@ def test_the_length_of_a_description_by_hand(model: Ocloc) -> None:
     """The error of the pictures over 2 sigma^2; the divergences of the background, the views and present objects."""
     batch = some_batch()
     noise, annealing = model.draw_noise(batch, generator()), model.annealed()
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     sample = model.sample(posterior, noise, annealing)
     latents = replace(sample, logit_prs=binary_logit(torch.tensor([[True, False, True], [False] * 3])))
     found = model.description_length(batch, posterior, latents, annealing)
@@ -145,7 +145,7 @@ def test_the_length_of_a_description_by_hand(model: Ocloc) -> None:
 
 def likeliest_background(model: Ocloc, batch: SceneBatch, noise: Noise) -> Posterior:
     """Inference that is told which slot is the background: that with the largest pi."""
-    return model.infer(batch, noise, background_index=model.infer(batch, noise).log_pi.argmax(-1))
+    return model.infer_posterior(batch, noise, background_index=model.infer_posterior(batch, noise).log_pi.argmax(-1))
 
 
 def arranged(posterior: Posterior) -> Posterior:
@@ -167,7 +167,7 @@ def noises_of(model: Ocloc, count: int, seed: int = 3) -> list[Noise]:
 def test_one_start_is_inference_without_its_surplus(model: Ocloc) -> None:
     batch, annealing, [noise] = some_batch(), model.annealed(), noises_of(model, 1, seed=6)
     expected = likeliest_background(model, batch, noise)
-    assert not torch.equal(expected.background_index, model.infer(batch, noise).background_index)
+    assert not torch.equal(expected.background_index, model.infer_posterior(batch, noise).background_index)
     found = searched(model, batch, [noise], annealing, Search(1, 0, 0))
     assert_equal(arranged(found), arranged(pruned(model, batch, expected, annealing)))
     assert (found.logit_kappa == PRUNED).any()
@@ -197,7 +197,7 @@ def test_a_careful_answer_is_the_shortest_and_has_no_surplus(model: Ocloc) -> No
 @torch.no_grad()
 def test_scene_by_scene_the_shortest_that_is_a_number(model: Ocloc, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of equals; infinity before NaN; the first if none is a number."""
-    several = [model.infer(some_batch(), noise) for noise in noises_of(model, 3)]
+    several = [model.infer_posterior(some_batch(), noise) for noise in noises_of(model, 3)]
     cases = (
         ([[2.0, 1.0], [1.0, 2.0], [3.0, 3.0]], [1, 0]),
         ([[torch.nan, 4.0], [5.0, torch.nan], [5.0, 4.0]], [1, 0]),
@@ -266,7 +266,7 @@ def test_the_most_likely_latents(model: Ocloc, care: Care, monkeypatch: pytest.M
 
 
 def test_as_likely_as_not_is_present(model: Ocloc) -> None:
-    posterior = model.infer(some_batch(), noises_of(model, 1)[0])
+    posterior = model.infer_posterior(some_batch(), noises_of(model, 1)[0])
     found = most_likely(replace(posterior, logit_kappa=torch.tensor([[0.0, -1e-6, 4.0], [-4.0, 1e-6, -0.0]])))
     assert found.z_prs.tolist() == [[1, 0, 1], [0, 1, 1]]
     assert found.z_view is posterior.mu_view
@@ -279,7 +279,7 @@ def test_padded_views_have_no_say(model: Ocloc) -> None:
     mask, annealing = torch.tensor([[True, True], [True, False]]), model.annealed()
     quiet = SceneBatch(torch.where(mask[:, :, None, None, None], some_batch().image, 0.0), mask)
     loud = SceneBatch(torch.where(mask[:, :, None, None, None], quiet.image, 9.0), mask)
-    posterior = model.infer(quiet, model.draw_noise(quiet, generator()))
+    posterior = model.infer_posterior(quiet, model.draw_noise(quiet, generator()))
     posterior = replace(posterior, logit_kappa=torch.ones(2, 3))
     kept = [pruned(model, batch, posterior, annealing).logit_kappa for batch in (quiet, loud)]
     assert torch.equal(*kept)
@@ -330,7 +330,7 @@ def test_the_paper_takes_no_care(model: Ocloc) -> None:
     assert other.care == Search(starts=3, looks=1, refinement=4)
     assert model.care is None
     batch, [noise] = some_batch(), noises_of(model, 1)
-    latents = model.sample(model.infer(batch, noise), noise, model.annealed())
+    latents = model.sample(model.infer_posterior(batch, noise), noise, model.annealed())
     answer, state = model.decompose(batch, generator(3)), generator(3)
     assert torch.equal(answer.presence, latents.z_prs)  # type: ignore[arg-type]
     assert torch.equal(answer.reconstruction, model.render(latents, model.annealed()).reconstruction)
