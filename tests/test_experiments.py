@@ -1,10 +1,29 @@
-"""Every hyperparameter of appendix 'Choices of Hyperparameters'; of the published runs where the paper is silent."""
+"""Experiments by name, and every hyperparameter of appendix 'Choices of Hyperparameters'; of the published runs where
+the paper is silent."""
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
+import torch
 
-from viewslots.experiments import EXPERIMENTS, pinned_steps
+from viewslots.cli import main
+from viewslots.data.presets import DATA_PRESETS
+from viewslots.errors import UserError
+from viewslots.experiments import (
+    EXPERIMENTS,
+    SHORT_NAMES,
+    describe,
+    experiment,
+    full_name,
+    known_experiment,
+    pinned_steps,
+)
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.registry import trainable_class
+from viewslots.methods.schedules import Optimisation
+from viewslots.types import SceneBatch
 
 DENSE_OBJECTS = {
     "kind": "dense",
@@ -99,7 +118,7 @@ TABLE: dict[str, tuple[Any, ...]] = {
 def test_hyperparameters_of_the_paper(field: str) -> None:
     for names, expected in zip(COLUMNS, TABLE[field], strict=True):
         for name in names:
-            found: Any = EXPERIMENTS[name]
+            found: Any = experiment(name)
             for part in field.split("."):
                 found = getattr(found, part)
             if isinstance(expected, dict):
@@ -107,12 +126,94 @@ def test_hyperparameters_of_the_paper(field: str) -> None:
             assert found == expected, name
 
 
-def test_second_stage_starts_from_the_first() -> None:
-    starts = {name: preset.optimisation.pretrained_preset for name, preset in EXPERIMENTS.items()}
-    second = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2", "umbra": "compact"}
+def test_second_stages_start_from_the_first() -> None:
+    """The full circle of viewpoints from the half circle, with the same networks; umbra from compact."""
+    starts = {name: made.optimisation.pretrained_preset for name, made in EXPERIMENTS.items()}
+    stages = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
+    kinds = ("ocloc", "ocloc-compact", "per-view", "per-view-compact")
+    second = {f"{kind}/{data}": f"{kind}/{before}" for kind in kinds for data, before in stages.items()}
+    sets = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed")
+    second |= {f"umbra/{data}": f"ocloc-compact/{data}" for data in sets}
     assert {name: start for name, start in starts.items() if start} == second
-    assert pinned_steps("clevr-m1") == (100_000,)
-    assert pinned_steps("compact") == ()  # umbra takes the best model, which every run keeps
+    assert pinned_steps("clevr-m1") == pinned_steps("ocloc/clevr-m1") == pinned_steps("compact") == (100_000,)
+    assert pinned_steps("umbra") == ()  # from which nothing starts
+    assert {experiment(f"umbra/{data}").optimisation.pretrained_step for data in sets} == {0}  # the best model
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_can_be_made(name: str) -> None:
+    """Its model, without weights; its data; its schedule over another number of steps; where it starts from."""
+    made = experiment(name)
+    kind = trainable_class(made.method)
+    with torch.device("meta"):
+        model = kind(made.model)
+    assert type(made.model) is kind.config_class
+    assert type(made.schedule) is kind.schedule_class
+    assert type(made.optimisation) is kind.optimisation_class
+    assert model.parameter_counts()["total"] == sum(value.numel() for value in model.parameters())
+    assert name.endswith(f"/{made.data}")
+    assert made.data in DATA_PRESETS
+    start = made.optimisation.pretrained_preset
+    assert start is None or start in EXPERIMENTS
+    if start is not None:
+        first = experiment(start)
+        with torch.device("meta"):
+            assert model.weights_from(trainable_class(first.method)(first.model)) is not None
+        assert made.optimisation.pretrained_step <= first.schedule.steps
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("factor", [0.01, 2])
+def test_a_squeezed_experiment_is_the_same_at_every_share(name: str, factor: float) -> None:
+    made = experiment(name)
+    steps = round(factor * made.schedule.steps)
+    short = made.squeezed(steps)
+    assert short.schedule.steps == steps
+    for share in (0.0, 0.25, 0.5, 1.0):
+        there, here = round(share * made.schedule.steps), round(share * steps)
+        assert vars(short.schedule.at(here)) == pytest.approx(vars(made.schedule.at(there)), rel=0.02, abs=1e-9)
+        assert short.optimisation.learning_rate_at(here) == pytest.approx(
+            made.optimisation.learning_rate_at(there), rel=0.02
+        )
+    assert made.squeezed(made.schedule.steps) == made
+    assert (short.method, short.data, short.model) == (made.method, made.data, made.model)
+
+
+def test_short_names() -> None:
+    """The paper's seven by their data, and three of ours."""
+    seven = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "dsprites", "abstract", "clevr")
+    ours = {"compact": "ocloc-compact/clevr-m1", "umbra": "umbra/clevr-m1", "tiny": "ocloc-tiny/clevr-m1"}
+    assert {name: f"ocloc/{name}" for name in seven} | ours == SHORT_NAMES
+    for short, full in SHORT_NAMES.items():
+        assert experiment(short) is experiment(full) is known_experiment(short)
+        assert full_name(short) == full_name(full) == full
+    assert not SHORT_NAMES.keys() & EXPERIMENTS.keys()
+
+
+@pytest.mark.parametrize("name", ["nope", "", "ocloc", "clevr-m9", "umbra/clevr", "ocloc/clevr-m1/"])
+def test_unknown_names(name: str) -> None:
+    with pytest.raises(UserError, match=f"unknown experiment {name!r}; known are clevr-m1.*ocloc/clevr-m1"):
+        experiment(name)
+    with pytest.raises(UserError, match="unknown experiment"):
+        describe(name)
+    assert known_experiment(name) is None
+
+
+@pytest.mark.parametrize("name", ["compact", "umbra/clevr-m1", "per-view/clevr-m3", "tiny"])
+def test_info_prints_what_an_experiment_is(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("sys.argv", ["viewslots", "info", name])
+    main()
+    printed, made = json.loads(capsys.readouterr().out), experiment(name)
+    with torch.device("meta"):
+        model = trainable_class(made.method)(made.model)
+    assert printed["parameters"]["total"] == sum(value.numel() for value in model.parameters())
+    assert printed["parameters"] == model.parameter_counts()
+    assert (printed["experiment"], printed["method"], printed["data"]) == (full_name(name), made.method, made.data)
+    assert printed["slots"] == {"train": made.model.slots, "test2": made.test_slots}
+    for part in ("model", "schedule", "optimisation"):
+        assert printed[part] == json.loads(json.dumps(asdict(getattr(made, part))))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -122,3 +223,46 @@ def test_training_ends_where_testing_begins(name: str) -> None:
     last = schedule.at(schedule.steps)
     assert last.temperature_prs == pytest.approx(model.temperature)
     assert last.softness == pytest.approx(model.softness)
+
+
+@pytest.mark.parametrize("name", ["clevr-m1", "dsprites", "abstract", "clevr", "compact"])
+def test_experiments_train_two_steps(name: str) -> None:
+    """Every decoder, with its own optimisation settings, on one scene."""
+    chosen = experiment(name)
+    model = Ocloc(chosen.model)
+    optimiser = torch.optim.Adam(model.parameters(), lr=chosen.optimisation.learning_rate)
+    size, rng = chosen.model.image_size, torch.Generator().manual_seed(0)
+    batch = SceneBatch(torch.rand(1, 1, 3, size, size, generator=rng), torch.ones(1, 1, dtype=torch.bool))
+    for step in range(2):
+        annealing = chosen.schedule.at(step)
+        loss = model(batch, annealing, model.draw_noise(batch, rng, 2)).minimised.mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        assert bool(loss.isfinite())
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_schedules_of_the_published_runs() -> None:
+    multi, second, single = (experiment(name).schedule for name in ("clevr-m1", "clevr-m3", "dsprites"))
+    assert multi.at(0).temperature_shp == 10
+    assert multi.at(75_000).softness == pytest.approx((10 * 0.5) ** 0.5)
+    assert multi.at(150_000).temperature_prs == pytest.approx(0.5)
+    assert multi.at(50_000).weight_view == pytest.approx(0.5)
+    assert multi.at(100_000).weight_bck == pytest.approx(10.0)
+    assert multi.at(150_000).compactness_rate == pytest.approx(0.05)
+    assert second.at(25_000).weight_rho == pytest.approx(0.5)
+    assert single.at(400_000).weight_bck == pytest.approx(1.0)
+    assert single.at(0).compactness_rate == 0
+    values = multi.at(30_000)
+    assert all(isinstance(value, torch.Tensor) for value in vars(values.tensors("cpu")).values())
+    assert {name: float(value) for name, value in vars(values.tensors("cpu")).items()} == pytest.approx(vars(values))
+
+
+def test_learning_rates_of_the_published_runs() -> None:
+    first, second = Optimisation(), experiment("clevr-m4").optimisation
+    assert first.learning_rate_at(5_000) == pytest.approx(4e-4 * 0.5**0.1 * 0.5)
+    assert first.learning_rate_at(50_000) == pytest.approx(2e-4)
+    assert (first.views_at(9_999, 4), first.views_at(10_000, 4)) == (1, 4)
+    assert second.learning_rate_at(0) == pytest.approx(1e-4)
+    assert second.pretrained_preset == "ocloc/clevr-m2"

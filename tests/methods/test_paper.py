@@ -302,7 +302,10 @@ def test_background_index_is_a_sample_of_pi(model: Ocloc) -> None:
 def test_repeated_views_leave_attributes_unchanged(model: Ocloc) -> None:
     batch, noise = case(model, M=2)
     again = torch.tensor([0, 1, 0, 1, 0, 1])
-    plain, repeated = model.infer_posterior(batch, noise), model.infer_posterior(select(batch, again), select(noise, again))  # type: ignore[arg-type]
+    plain, repeated = (
+        model.infer_posterior(batch, noise),
+        model.infer_posterior(select(batch, again), select(noise, again)),
+    )  # type: ignore[arg-type]
     assert worst(plain.y_attr, repeated.y_attr) < 1e-10
     assert worst(plain.y_view[:, again], repeated.y_view) < 1e-10
 

@@ -124,9 +124,7 @@ class Row:
     def render(self, latents: Latents, annealing: Annealing) -> Rendering:
         return self.shown(self.layers(latents), latents, annealing)
 
-    def reconstruction_cost(
-        self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing
-    ) -> Tensor:
+    def reconstruction_cost(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Tensor:
         mean = self.shown(layers, latents, annealing).reconstruction
         return negative_log_likelihood(batch.image, mean, batch.view_mask, self.sigma)
 

@@ -24,7 +24,7 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import negative_log_likelihood, weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.ocloc.search import PRUNED, most_likely, pruned, searched, still
-from viewslots.methods.ocloc.variables import Latents, Layers, Posterior, Rendering
+from viewslots.methods.ocloc.variables import Latents, Layers, Posterior
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import load_model
 from viewslots.methods.umbra.config import FADED, UmbraConfig, UmbraSchedule
