@@ -51,6 +51,7 @@ class Search:
         return self.starts + self.looks
 
 
+@runtime_checkable
 class Answer(Protocol):
     """What one inference found in a batch of scenes."""
 
@@ -157,6 +158,7 @@ class Losses:
     """Named parts for people to look at, in the order of TrainableMethod.terms."""
 
 
+@runtime_checkable
 class WeightTwins(Protocol):
     """Copies of weights in another precision, on which a pass is computed."""
 

@@ -7,7 +7,7 @@ missed; and codes are only as good as one pass of the networks makes them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,7 @@ RATE = 0.05
 CODES = ("mu_view", "mu_bck", "mu_attr")
 
 
+@runtime_checkable
 class Describer(Protocol):
     """What a model must be able to tell. All lengths in nats, scene by scene."""
 

@@ -95,7 +95,9 @@ class PerView(TrainableMethod[OclocConfig], library_name="viewslots", tags=["obj
     ) -> "PerViewAnswer":
         self.check_search(search)
         self.check(batch)
-        return PerViewAnswer(self.single.infer(fold(batch), generator, slots), batch.view_mask)
+        # Padded views are scenes here, and a scene without views would be refused.
+        every = replace(batch, view_mask=torch.ones_like(batch.view_mask))
+        return PerViewAnswer(self.single.infer(fold(every), generator, slots), batch.view_mask)
 
     def diagnostics(self, answer: Answer) -> dict[str, float]:
         assert isinstance(answer, PerViewAnswer)

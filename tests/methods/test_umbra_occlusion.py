@@ -9,7 +9,7 @@ from torch import Tensor
 
 from viewslots.methods.ocloc.compositing import perceived_shapes
 from viewslots.methods.ocloc.generation import binary_logit
-from viewslots.methods.umbra.compositing import LEAST_COVER, expected_shapes
+from viewslots.methods.umbra.image_model import LEAST_COVER, expected_shapes
 
 torch.set_num_threads(1)
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from paper_cases import SMALL, case, shaken
+from paper_cases import SMALL, case, shaken, tensors
 from small_model import SMALL_OCLOC, generator
 from test_ocloc_algorithm import Loop
 from torch import Tensor
 
+from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.compositing import composite, perceived_shapes
 from viewslots.methods.ocloc.fast.accelerate import accelerated
-from viewslots.methods.ocloc.generation import Layers
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import negative_log_likelihood
 from viewslots.methods.ocloc.schedule import Annealing
@@ -24,11 +24,12 @@ from viewslots.methods.ocloc.search import (
     joined,
     most_likely,
     refined,
+    searched,
     with_further_look,
     with_objects,
     with_refined_codes,
 )
-from viewslots.methods.ocloc.variables import Latents, Noise, Posterior, Rendering
+from viewslots.methods.ocloc.variables import Latents, Layers, Noise, Posterior, Rendering
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch
@@ -94,7 +95,7 @@ class Row:
         self.inferred: list[Noise] = []
         self.looked: list[tuple[SceneBatch, Posterior, Noise]] = []
 
-    def infer(self, batch: SceneBatch, noise: Noise) -> Posterior:
+    def infer_posterior(self, batch: SceneBatch, noise: Noise) -> Posterior:
         self.inferred.append(noise)
         return next(self.first)
 
@@ -102,7 +103,7 @@ class Row:
         self.looked.append((batch, given, noise))
         return self.more
 
-    def generation(self, latents: Latents) -> Layers:
+    def layers(self, latents: Latents) -> Layers:
         place, colour, width, order, _ = latents.z_attr.unbind(-1)
         (B, K), pixel = place.shape, torch.arange(self.pixels)
         covered = (pixel >= place[..., None]) & (pixel < (place + width)[..., None])
@@ -120,17 +121,19 @@ class Row:
         return Rendering(mean, s, layers.logit_shp, layers.order, layers.appearance, layers.background)
 
     def render(self, latents: Latents, annealing: Annealing) -> Rendering:
-        return self.shown(self.generation(latents), latents, annealing)
+        return self.shown(self.layers(latents), latents, annealing)
 
-    def misfit(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Tensor:
+    def reconstruction_cost(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Tensor:
         mean = self.shown(layers, latents, annealing).reconstruction
         return negative_log_likelihood(batch.image, mean, batch.view_mask, self.sigma)
 
-    def prices(self, posterior: Posterior, annealing: Annealing) -> Tensor:
+    def object_costs(self, posterior: Posterior, annealing: Annealing) -> Tensor:
         return posterior.mu_attr[..., 4].detach()
 
-    def fault(self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing) -> Tensor:
-        layers = self.generation(latents)
+    def description_length(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
+    ) -> Tensor:
+        layers = self.layers(latents)
         prices = latents.z_prs * self.object_costs(posterior, annealing)
         views = posterior.mu_view.square().sum((1, 2))
         return self.reconstruction_cost(batch, layers, latents, annealing) + prices.sum(1) + views
@@ -163,7 +166,9 @@ class Quadratic:
     def row(self, posterior: Posterior) -> Tensor:
         return torch.cat([getattr(posterior, name).flatten(1) for name in CODES], 1)
 
-    def fault(self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing) -> Tensor:
+    def description_length(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
+    ) -> Tensor:
         row = self.row(posterior)
         length = 0.5 * (torch.einsum("bij,bj->bi", self.A, row) - self.b).square().sum(1)
         return torch.where(row.detach().norm(dim=1) > self.fence, torch.nan, length)
@@ -209,7 +214,7 @@ def test_a_step_too_far_is_not_taken() -> None:
     """|code - 1|: one scene starts as near to 1 as nothing, the other has far to go."""
 
     class Sharp:
-        def fault(self, batch: SceneBatch, posterior: Posterior, *rest: object) -> Tensor:
+        def description_length(self, batch: SceneBatch, posterior: Posterior, *rest: object) -> Tensor:
             return (posterior.mu_bck - 1).abs().sum(1)
 
     start = replace(SOME, mu_bck=torch.tensor([[1.001], [0.5], [1.0]]).double())
@@ -249,13 +254,13 @@ def start_of(model: Ocloc) -> Posterior:
     noise = model.draw_latent_noise(some_batch(), generator(3))
     noise = replace(noise, **{name: value.double() for name, value in vars(noise).items()})
     with torch.no_grad():
-        posterior = model.infer(some_batch(), noise)
+        posterior = model.infer_posterior(some_batch(), noise)
     present = torch.tensor([[3.0, -3.0, 3.0], [3.0, 3.0, 3.0], [-3.0, 3.0, 3.0]]).double()
     return replace(posterior, logit_kappa=present)
 
 
 def one_scene(value: Posterior | SceneBatch, b: int) -> Posterior | SceneBatch:
-    return replace(value, **{name: item[b : b + 1] for name, item in vars(value).items()})  # type: ignore[type-var]
+    return replace(value, **{name: item[b : b + 1] for name, item in tensors(value).items()})  # type: ignore[type-var]
 
 
 KINDS = pytest.mark.parametrize("kind", [Ocloc, Umbra])
@@ -318,7 +323,7 @@ def test_inference_mode_is_no_hindrance(kind: type[Ocloc]) -> None:
 
 @KINDS
 def test_weights_are_left_alone(kind: type[Ocloc]) -> None:
-    """Without gradients around it too, as `decompose` has it; and gradients that a model has stay as they are."""
+    """Without gradients around it too, as `infer` has it; and gradients that a model has stay as they are."""
     model, batch = small(kind), some_batch()
     start, weights = start_of(model), {name: value.clone() for name, value in model.state_dict().items()}
     loud = refined(model, batch, start, model.annealed(), 3)
@@ -465,12 +470,12 @@ def test_a_look_makes_no_description_longer() -> None:
 # All of it.
 
 
-def test_a_careful_answer_from_its_parts() -> None:
+def test_a_searched_answer_from_its_parts() -> None:
     """Two starts: one that explains less, and one with a copy; a look that finds the rest; colours set right."""
     poor = described([thing(4, 0.15), thing(2, 0.5, GONE), thing(3, 0.5, GONE)])
     good = described([thing(1, 0.8), thing(1, 0.8), thing(4, 0.15)])
     more = described([thing(6, 0.95), thing(2, 0.55), thing(0, 0.5, GONE)])
-    for care, expected in (
+    for search, expected in (
         (Search(1), {4.0: 0.15}),
         (Search(2), {1.0: 0.8, 4.0: 0.15}),
         (Search(2, looks=1), {1.0: 0.8, 4.0: 0.15, 6.0: 0.95}),
@@ -478,9 +483,9 @@ def test_a_careful_answer_from_its_parts() -> None:
         (Search(2, looks=2, refinement=60), ALL),
     ):
         row = Row([poor, good], more)
-        noises = [noise_called(n) for n in range(care.starts + care.looks)]
-        found = searched(row, row_of(ROW), noises, STILL, care)  # type: ignore[arg-type]
-        assert shown_objects(found) == pytest.approx(expected, abs=0.01 if care.refinement else 1e-6)
+        noises = [noise_called(n) for n in range(search.draws)]
+        found = searched(row, row_of(ROW), noises, STILL, search)  # type: ignore[arg-type]
+        assert shown_objects(found) == pytest.approx(expected, abs=0.01 if search.refinement else 1e-6)
         assert found.logit_kappa.shape == (1, 3)
         names = [noise.y_attr.item() for noise in [*row.inferred, *[noise for *_, noise in row.looked]]]
         assert names == list(range(len(noises)))
@@ -491,8 +496,8 @@ def test_what_refinement_makes_needless_goes() -> None:
     """A piece of ground is worth its price, until the background has the colour of the ground."""
     first = described([thing(0, 0.5, width=4.0), thing(6, 1.0)], background=0.4)
     for steps, expected in ((0, {0.0: 0.5, 6.0: 1.0}), (60, {6.0: 1.0})):
-        batch, care = row_of([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5]), Search(1, refinement=steps)
-        found = searched(Row([first], first), batch, [noise_called(0)], STILL, care)  # type: ignore[arg-type]
+        batch, search = row_of([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5]), Search(1, refinement=steps)
+        found = searched(Row([first], first), batch, [noise_called(0)], STILL, search)  # type: ignore[arg-type]
         assert shown_objects(found) == pytest.approx(expected, abs=0.01)
 
 
@@ -503,7 +508,7 @@ def test_finding_objects_line_by_line() -> None:
     """With numpy vectors, from weights: line 3 takes the given y_view and line 11 is left out."""
     model = shaken(Ocloc(SMALL, generator(1)), 2)
     batch, noise = case(model, B=2, M=3)
-    given = model.infer(batch, noise)
+    given = model.infer_posterior(batch, noise)
     other, other_noise = case(model, B=2, M=3, seed=5)
     mask = torch.tensor([[True, True, True], [True, False, True]])
     other = replace(other, view_mask=mask)
@@ -522,13 +527,13 @@ def test_finding_objects_line_by_line() -> None:
             answer = answer[views] if name.endswith("_view") else answer
             assert np.abs(answer - value).max() < 5e-7, name
     assert torch.equal(found.y_view, given.y_view)
-    assert not torch.allclose(found.mu_attr, model.infer(other, other_noise).mu_attr, atol=1e-3)
+    assert not torch.allclose(found.mu_attr, model.infer_posterior(other, other_noise).mu_attr, atol=1e-3)
 
 
 def test_a_fast_view_finds_the_same_objects() -> None:
     model = shaken(Ocloc(SMALL, generator(1)), 2)
     batch, noise = case(model, B=2, M=3)
-    given = model.infer(batch, noise)
+    given = model.infer_posterior(batch, noise)
     plain, fast = (one.find_objects(batch, given, noise) for one in (model, accelerated(model)))
     for name in vars(plain):
         torch.testing.assert_close(getattr(fast, name), getattr(plain, name), rtol=1e-9, atol=1e-9)
