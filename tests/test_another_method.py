@@ -1,4 +1,4 @@
-"""A method that shares nothing with OCLOC goes through every command: nothing but its folder and a registry knows it."""
+"""A method that shares nothing with OCLOC goes through every command; only its folder and a registry know it."""
 
 import json
 import re

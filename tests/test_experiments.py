@@ -166,7 +166,7 @@ def test_every_experiment_can_be_made(name: str) -> None:
 @pytest.mark.parametrize("factor", [0.01, 2])
 def test_a_squeezed_experiment_is_the_same_at_every_share(name: str, factor: float) -> None:
     made = experiment(name)
-    steps = round(factor * made.schedule.steps)
+    steps = max(100, round(factor * made.schedule.steps))  # in fewer, whole steps are too coarse to compare
     short = made.squeezed(steps)
     assert short.schedule.steps == steps
     for share in (0.0, 0.25, 0.5, 1.0):
@@ -218,11 +218,15 @@ def test_info_prints_what_an_experiment_is(
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_training_ends_where_testing_begins(name: str) -> None:
-    """The test-time temperature and lambda of a model are those its schedule ends with."""
-    model, schedule = EXPERIMENTS[name].model, EXPERIMENTS[name].schedule
-    last = schedule.at(schedule.steps)
-    assert last.temperature_prs == pytest.approx(model.temperature)
-    assert last.softness == pytest.approx(model.softness)
+    """The scheduled values for use after training are those that the schedule ends with; weights may end elsewhere."""
+    made = EXPERIMENTS[name]
+    with torch.device("meta"):
+        annealed = trainable_class(made.method)(made.model).annealed()
+    last = vars(made.schedule.at(made.schedule.steps))
+    for field, value in vars(annealed).items():
+        if field.startswith(("temperature", "softness")):
+            assert last[field] == pytest.approx(value)
+    assert last.keys() == vars(annealed).keys()
 
 
 @pytest.mark.parametrize("name", ["clevr-m1", "dsprites", "abstract", "clevr", "compact"])

@@ -20,7 +20,7 @@ from viewslots.methods.contract import (
     Search,
     TrainableMethod,
     ViewpointAnswer,
-    tensors_of,
+    leaves_of,
 )
 from viewslots.methods.kmeans.model import KMeansMethod
 from viewslots.methods.ocloc.model import Ocloc, OclocAnswer
@@ -124,11 +124,11 @@ def test_losses(kind: type[TrainableMethod[Any]]) -> None:
     assert isinstance(first, Losses)
     assert tuple(first.terms) == kind.terms
     assert set(kind.headline) <= set(kind.terms)
-    everything = [[*tensors_of(losses), *losses.terms.values()] for losses in (first, again)]
+    everything = [[one.minimised, one.comparable, *one.terms.values()] for one in (first, again)]
     for left, right in zip(*everything, strict=True):
         assert left.shape == (2,)
         assert torch.equal(left, right)
-    assert all(len(value) in (2, 4) for value in tensors_of(noise))  # scenes, or views of the baseline
+    assert all(len(value) in (2, 4) for value in leaves_of(noise))  # scenes, or views of the baseline
     bound = sum(first.terms[name] for name in ("constant", "nll", "view", "attr", "rho", "prs", "costs"))
     torch.testing.assert_close(first.comparable, bound)
     assert not torch.allclose(first.minimised, first.comparable)

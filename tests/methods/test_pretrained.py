@@ -150,7 +150,7 @@ DAMAGES: list[tuple[str, object, str]] = [
     ("alpha", float("nan"), "OclocConfig.alpha cannot be nan"),
     ("feature_kernel", 4, "odd size, not 4"),
     ("nvil", 3, "NvilConfig must be a dictionary, not 3"),
-    ("nvil.momentum", 1.0, "momentum must lie in"),
+    ("nvil.momentum", 1.0, "NvilConfig.momentum cannot be 1.0: it must be 0 or above, and below 1"),
     ("nvil.channels", [4, -1], "NvilConfig.channels cannot be"),
     ("nvil.channels", 4, "NvilConfig.channels cannot be 4"),
     ("nvil.normalise", "yes", "NvilConfig.normalise cannot be 'yes'"),

@@ -344,6 +344,6 @@ def test_searches_that_cannot_be() -> None:
         Search(looks=-1)
     with pytest.raises(UserError, match="refinement must be 0 or more, not -3"):
         replace(Search(2), refinement=-3)
-    with pytest.raises(UserError, match="every view alone"):
+    with pytest.raises(UserError, match="per-view answers in one pass"):
         PerView(SMALL_OCLOC).infer(some_batch(), generator(), search=Search(2))
     assert Search() == Search(starts=1, looks=0, refinement=0)

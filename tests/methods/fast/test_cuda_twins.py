@@ -23,10 +23,7 @@ from viewslots.methods.ocloc.fast.features_cuda import AddNorm  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood import plain_squared_error  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError  # noqa: E402
 from viewslots.methods.ocloc.schedule import Annealing  # noqa: E402
-from viewslots.methods.ocloc.variables import (
-    Decoded,
-    Noise,
-)
+from viewslots.methods.ocloc.variables import Decoded, Noise  # noqa: E402
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 
