@@ -37,6 +37,7 @@ def test_the_wheel_holds_package_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "viewslots/py.typed" in names
     assert "viewslots/paper/tables.json" in names
+    assert {"viewslots/report/template.html.j2", "viewslots/report/style.css"} <= set(names)
     assert "viewslots/shipped/compact/model.safetensors" in names
     assert not [name for name in names if name.startswith("tests")]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from viewslots.data.disk import sha256, write_json
 from viewslots.data.presets import data_preset
+from viewslots.files import sha256, write_json
 from viewslots.provenance import provenance
 from viewslots.viewpoints.likeness import TYPICAL_FILE, picture_errors
 from viewslots.viewpoints.scene import load

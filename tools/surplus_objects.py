@@ -16,9 +16,9 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset
-from viewslots.data.disk import write_json
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews
+from viewslots.files import write_json
 from viewslots.methods.ocloc.search import Care
 from viewslots.provenance import provenance
 from viewslots.runs import load_run

@@ -11,6 +11,8 @@ from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.schedule import OclocSchedule
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation, Schedule
+from viewslots.methods.slot_attention import presets as slot_attention
+from viewslots.methods.slot_attention.config import SlotAttentionConfig
 from viewslots.methods.umbra import presets as umbra
 
 
@@ -66,6 +68,11 @@ def _umbra(data: str) -> Experiment:
     return Experiment("umbra", data, umbra.UMBRA, umbra.UMBRA_SCHEDULE, umbra.umbra_optimisation(first))
 
 
+def _slot_attention(model: SlotAttentionConfig, data: str, test_slots: int) -> Experiment:
+    schedule, optimisation = slot_attention.SCHEDULE, slot_attention.OPTIMISATION
+    return Experiment("slot-attention", data, model, schedule, optimisation, views=1, test_slots=test_slots)
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     **_multi_view("ocloc", "ocloc", OclocConfig()),
     "ocloc/dsprites": _single_view(ocloc.DSPRITES, "dsprites", 9, ocloc.SINGLE_SCHEDULE),
@@ -76,8 +83,20 @@ EXPERIMENTS: dict[str, Experiment] = {
     **_multi_view("per-view", "per-view", OclocConfig()),
     **_multi_view("per-view", "per-view-compact", ocloc.COMPACT),
     **{f"umbra/{data}": _umbra(data) for data in (*MULTI_VIEW, "clevr-mixed")},
+    "slot-attention/dsprites": _slot_attention(slot_attention.DSPRITES, "dsprites", 9),
+    "slot-attention/abstract": _slot_attention(slot_attention.ABSTRACT, "abstract", 7),
+    "slot-attention/clevr": _slot_attention(slot_attention.CLEVR, "clevr", 11),
     "ocloc-tiny/clevr-m1": Experiment(
         "ocloc", "clevr-m1", ocloc.TINY, ocloc.TINY_SCHEDULE, ocloc.TINY_OPTIMISATION, views=2, test_slots=3
+    ),
+    "slot-attention-tiny/dsprites": Experiment(
+        "slot-attention",
+        "dsprites",
+        slot_attention.TINY,
+        slot_attention.TINY_SCHEDULE,
+        slot_attention.TINY_OPTIMISATION,
+        views=1,
+        test_slots=3,
     ),
 }
 

@@ -5,8 +5,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from viewslots.data.disk import read_json, shown
 from viewslots.errors import UserError
+from viewslots.files import read_json, shown
 from viewslots.methods.contract import TrainableMethod
 from viewslots.methods.pretrained import WEIGHTS_FILE
 from viewslots.methods.registry import load_model

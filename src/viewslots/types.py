@@ -19,51 +19,69 @@ COVERED = 128
 
 @dataclass(frozen=True)
 class Pictures:
-    """The whole truth of S scenes with M views and room for K objects: what worlds answer and data sets store."""
+    """Pictures of S scenes with M views and room for K objects: what worlds answer and data sets store.
+
+    The pictures alone are required. None stands for what is not known of these scenes.
+    """
 
     image: UInt8[np.ndarray, "S M H W 3"]
     """sRGB."""
-    segment: UInt8[np.ndarray, "S M H W"]
+    segment: UInt8[np.ndarray, "S M H W"] | None = None
     """Index of the visible object, 255 = background."""
-    overlap: UInt8[np.ndarray, "S M H W"]
+    overlap: UInt8[np.ndarray, "S M H W"] | None = None
     """Number of complete shapes with alpha >= 128."""
-    shapes: UInt8[np.ndarray, "S M K H W"]
+    shapes: UInt8[np.ndarray, "S M K H W"] | None = None
     """Complete (amodal) alpha of each object; 0 for unused slots."""
-    shadows: UInt8[np.ndarray, "S M K H W"]
+    shadows: UInt8[np.ndarray, "S M K H W"] | None = None
     """Share of direct light that object k alone takes from the ground point behind the pixel, x 255."""
-    depth_order: Float32[np.ndarray, "S M K"]
+    depth_order: Float32[np.ndarray, "S M K"] | None = None
     """Larger is nearer; -inf for unused slots."""
-    camera: Float32[np.ndarray, "S M 3"]
+    camera: Float32[np.ndarray, "S M 3"] | None = None
     """Camera position in metres, looking at the origin; zeros where there is no camera."""
-    num_objects: UInt8[np.ndarray, "S"]
+    num_objects: UInt8[np.ndarray, "S"] | None = None
+    pose: Float32[np.ndarray, "S M 4 4"] | None = None
+    """Camera to world. Axes as in OpenGL: x right, y up, and the camera looks along -z."""
+    intrinsics: Float32[np.ndarray, "S M 4"] | None = None
+    """fx, fy, cx, cy in pixels; (0, 0) is the outer corner of the upper left pixel."""
+    num_views: UInt8[np.ndarray, "S"] | None = None
+    """Where scenes have fewer than M views: everything about the others is 0. None: all have M."""
 
-    @classmethod
-    def keys(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in fields(cls))
+    def keys(self) -> tuple[str, ...]:
+        """What is known."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
 
     def first_views(self, count: int) -> "Pictures":
         """The same scenes with fewer views."""
-        cut = {key: getattr(self, key)[:, :count] for key in self.keys() if key != "num_objects"}
+        cut = {key: getattr(self, key)[:, :count] for key in self.keys() if key not in SCENE_KEYS}
+        if self.num_views is not None:
+            cut["num_views"] = np.minimum(self.num_views, count, dtype=np.uint8)
         return replace(self, **cut)
 
     def padded(self, slots: int) -> "Pictures":
         """The same with room for `slots` objects."""
-        extra = slots - self.shapes.shape[2]
 
-        def grown(values: np.ndarray, fill: float) -> np.ndarray:
-            return np.pad(values, [(0, 0), (0, 0), (0, extra)] + [(0, 0)] * (values.ndim - 3), constant_values=fill)
+        def grown(key: str) -> np.ndarray:
+            values, fill = getattr(self, key), SLOT_KEYS[key]
+            room = [(0, 0)] * values.ndim
+            room[2] = (0, slots - values.shape[2])
+            return np.pad(values, room, constant_values=fill)
 
-        return replace(
-            self,
-            shapes=grown(self.shapes, 0),
-            shadows=grown(self.shadows, 0),
-            depth_order=grown(self.depth_order, -np.inf),
-        )
+        return replace(self, **{key: grown(key) for key in self.keys() if key in SLOT_KEYS})
 
     @classmethod
     def concatenate(cls, parts: "list[Pictures]") -> "Pictures":
-        """Join along the scene axis."""
-        return cls(**{key: np.concatenate([getattr(part, key) for part in parts]) for key in cls.keys()})  # noqa: SIM118
+        """Join along the scene axis. Of all parts the same must be known."""
+        keys = parts[0].keys()
+        if any(part.keys() != keys for part in parts):
+            raise ValueError("pictures of which different things are known cannot be joined")
+        return cls(**{key: np.concatenate([getattr(part, key) for part in parts]) for key in keys})
+
+
+SCENE_KEYS = ("num_objects", "num_views")
+"""Of Pictures: one number a scene, without an axis of views."""
+
+SLOT_KEYS = {"shapes": 0, "shadows": 0, "depth_order": -np.inf}
+"""Of Pictures: what has an axis of objects, and how unused slots are filled."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,25 @@ class SceneBatch:
     """True for real views; scenes with fewer views share a batch."""
     camera: Float[Tensor, "B M 5"] | None = None
     """Only for methods that ask for it: cosine and sine of azimuth and of elevation, distance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneTruth:
+    """What an answer is compared with: the truth of B scenes in the views that the model saw, padded as they are.
+
+    None stands for what the data set does not know.
+    """
+
+    view_mask: Bool[Tensor, "B M"]
+    segment: UInt8[Tensor, "B M H W"] | None = None
+    """255 in padded views."""
+    overlap: UInt8[Tensor, "B M H W"] | None = None
+    shapes: UInt8[Tensor, "B M K H W"] | None = None
+    num_objects: UInt8[Tensor, "B"] | None = None
+    shadows: UInt8[Tensor, "B M K H W"] | None = None
+    depth_order: Float32[Tensor, "B M K"] | None = None
+    """-inf in padded views."""
+    camera: Float32[Tensor, "B M 3"] | None = None
 
 
 @dataclass(frozen=True)

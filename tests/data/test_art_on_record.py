@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from viewslots.data.making import art_record
+from viewslots.data.generate import art_record
 
 
 def test_a_file(tmp_path: Path) -> None:

@@ -22,8 +22,15 @@ PAPER = {
 
 
 def test_names() -> None:
-    assert set(DATA_PRESETS) == set(PAPER)
-    assert len({preset.about for preset in DATA_PRESETS.values()}) == 7
+    assert set(DATA_PRESETS) == set(PAPER) | {"clevr-mixed"}
+    assert len({preset.about for preset in DATA_PRESETS.values()}) == 8
+
+
+@pytest.mark.parametrize("name", sorted(DATA_PRESETS))
+def test_worlds_know_what_they_say(name: str) -> None:
+    world = data_preset(name).world(None)
+    pictures = world.render([world.sample(0, "train", 0)], world.slots("train"))
+    assert pictures.keys() == world.keys
 
 
 @pytest.mark.parametrize("name", MULTI)

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_world import COUNTS, FakeWorld, reseal
+from fake_world import COUNTS, FakeWorld, FullWorld, reseal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from viewslots.data import checks
-from viewslots.data.checks import check_dataset
-from viewslots.data.invariants import first_violation
-from viewslots.data.making import make_dataset
+from viewslots.data.checks import check_dataset, first_violation
+from viewslots.data.generate import make_dataset
 from viewslots.errors import UserError
 
 Arrays = dict[str, np.ndarray]
@@ -35,6 +34,7 @@ def test_a_good_set_is_reported_with_its_numbers(made: Path) -> None:
     assert report.scenes == COUNTS
     assert report.pictures == sum(COUNTS.values()) * FakeWorld.views
     assert report.preset == "fake"
+    assert report.keys == FakeWorld.keys
     files = [path for path in made.rglob("*") if path.is_file() and path.name != "meta.json"]
     assert (report.files, report.bytes) == (len(files), sum(path.stat().st_size for path in files))
 
@@ -135,6 +135,95 @@ def test_each_violation_is_named(
     reseal(copy)
     with pytest.raises(UserError, match=rf"copy: split test2, scene {scene}, view 2, key {key}: .*{wrong}"):
         check_dataset(copy)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_dataset(FullWorld(), COUNTS, tmp_path_factory.mktemp("full") / "set", preset="full", seed=3)
+
+
+def test_a_set_with_every_key_is_good(full: Path) -> None:
+    assert check_dataset(full).scenes == COUNTS
+
+
+def sheared(arrays: Arrays) -> None:
+    arrays["pose"][2, 1, 0, :3] += 0.01 * arrays["pose"][2, 1, 1, :3]
+
+
+def mirrored(arrays: Arrays) -> None:
+    arrays["pose"][2, 1, :3, 0] *= -1
+
+
+def scaled(arrays: Arrays) -> None:
+    arrays["pose"][2, 1, :3, :3] *= 1.01
+
+
+def changed(key: str, where: tuple[int, ...], value: float) -> Callable[[Arrays], None]:
+    def change(arrays: Arrays) -> None:
+        arrays[key][where] = value
+
+    return change
+
+
+NO_ROTATION, BEYOND = (
+    "its rotation is not orthonormal with determinant 1",
+    "not 0 in a view that the scene does not have",
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (sheared, f"scene 2, view 1, key pose: {NO_ROTATION}"),
+        (mirrored, f"scene 2, view 1, key pose: {NO_ROTATION}"),
+        (scaled, f"scene 2, view 1, key pose: {NO_ROTATION}"),
+        (changed("pose", (2, 1, 3, 0), 0.1), "scene 2, view 1, key pose: its last row is not 0 0 0 1"),
+        (changed("pose", (2, 1, 3, 3), 2), "scene 2, view 1, key pose: its last row is not 0 0 0 1"),
+        (changed("pose", (2, 1, 0, 3), 99), "scene 2, view 1, key pose: its position is not that of camera"),
+        (changed("pose", (2, 1, 1, 1), np.nan), "scene 2, view 1, key pose: not finite"),
+        (changed("pose", (2, 1, 1, 3), np.inf), "scene 2, view 1, key pose: not finite"),
+        (changed("camera", (2, 1, 1), np.nan), "scene 2, view 1, key camera: not finite"),
+        (changed("intrinsics", (2, 1, 0), 0), "scene 2, view 1, key intrinsics: a focal length that is not positive"),
+        (changed("intrinsics", (2, 1, 1), -3), "scene 2, view 1, key intrinsics: a focal length that is not positive"),
+        (changed("intrinsics", (2, 1, 1), np.inf), "scene 2, view 1, key intrinsics: a focal length that is not"),
+        (changed("intrinsics", (2, 1, 3), np.nan), "scene 2, view 1, key intrinsics: a centre that is not finite"),
+        (changed("num_views", (1,), 0), r"scene 1, key num_views: not in 1\.\.3"),
+        (changed("num_views", (1,), 4), r"scene 1, key num_views: not in 1\.\.3"),
+        (changed("image", (0, 2, 5, 7, 2), 1), f"scene 0, view 2, key image: {BEYOND}"),
+        (changed("segment", (0, 1, 0, 0), 255), f"scene 0, view 1, key segment: {BEYOND}"),
+        (changed("shapes", (0, 1, 0, 0, 0), 1), f"scene 0, view 1, key shapes: {BEYOND}"),
+        (changed("depth_order", (1, 2, 0), -np.inf), f"scene 1, view 2, key depth_order: {BEYOND}"),
+        (changed("pose", (0, 2, 3, 3), 1), f"scene 0, view 2, key pose: {BEYOND}"),
+    ],
+)
+def test_each_violation_of_cameras_and_missing_views_is_named(
+    full: Path, tmp_path: Path, change: Callable[[Arrays], None], message: str
+) -> None:
+    copy = Path(shutil.copytree(full, tmp_path / "copy"))
+    change(writable(copy / "test2"))
+    reseal(copy)
+    with pytest.raises(UserError, match=rf"copy: split test2, {message}"):
+        check_dataset(copy)
+
+
+def test_truth_is_checked_as_far_as_it_is_there(made: Path) -> None:
+    """Without the number of objects every slot may be used; what has nothing to be compared with is taken as it is."""
+    whole = {path.stem: np.array(np.load(path)) for path in (made / "test2").glob("*.npy")}
+    scene = scene_with(whole, 1, 3)
+    whole["segment"][scene, 0, 0, 0] = whole["num_objects"][scene]
+    whole["overlap"][0, 1, 2, 3] += 1
+    found = first_violation({key: whole[key] for key in ("image", "segment", "num_objects")}, 4)
+    assert (found.scene, found.view, found.key) == (scene, 0, "segment")
+    assert first_violation({key: whole[key] for key in ("image", "segment", "overlap")}, 4) is None
+    found = first_violation({key: whole[key] for key in ("image", "overlap", "shapes")}, 4)
+    assert (found.scene, found.view, found.key) == (0, 1, "overlap")
+    whole["segment"][2, 1, 0, 0] = 4
+    found = first_violation({key: whole[key] for key in ("image", "segment")}, 4)
+    assert (found.scene, found.view, found.key) == (2, 1, "segment")
+    assert first_violation({"image": whole["image"], "depth_order": whole["depth_order"]}, 4) is None
+    whole["depth_order"][1, 0, 3] = np.nan
+    assert first_violation({"image": whole["image"], "depth_order": whole["depth_order"]}, 4).scene == 1
+    assert first_violation({"image": whole["image"]}, 0) is None
 
 
 def writable(folder: Path) -> Arrays:
@@ -264,7 +353,7 @@ def test_any_change_is_judged_as_the_oracle_judges_it(made: Path, data: st.DataO
             block[key][where] = data.draw(st.sampled_from([0, 1, 2, 3, 4, 127, 128, 255]))
         else:
             block[key][where] = data.draw(st.sampled_from([0.0, 1.5, np.nan, np.inf, -np.inf]))
-    found, expected = first_violation(block), oracle(block)
+    found, expected = first_violation(block, block["shapes"].shape[2]), oracle(block)
     assert (found is None) == (expected is None)
     if found is not None and expected is not None:
         assert found.scene == expected[0]

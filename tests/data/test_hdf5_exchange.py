@@ -14,14 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forked import in_child
-from viewslots.data import hdf5_export, hdf5_layout, writer
+from viewslots.data import writer
 from viewslots.data.checks import check_dataset
-from viewslots.data.growing import GrowingFile
-from viewslots.data.hdf5 import convert
-from viewslots.data.hdf5_guard import Rows
-from viewslots.data.making import make_dataset
+from viewslots.data.exchange import hdf5, hdf5_layout
+from viewslots.data.exchange.hdf5 import convert
+from viewslots.data.exchange.hdf5_guard import Rows
+from viewslots.data.generate import make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
+from viewslots.files import AppendOnlyFile
 
 REAL = Path(__file__).parents[1] / "data" / "clevr_m1_blender_2scenes.h5"
 
@@ -230,7 +231,7 @@ def test_sets_of_one_view_are_written_without_the_view_axis(tmp_path: Path) -> N
 def test_huge_scenes_are_cut_into_chunks_that_can_be_read_again(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hdf5_export, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(hdf5, "CHUNK_BYTES", 100)
     file = convert(made, tmp_path / "set.h5")
     with h5py.File(file) as exported:
         assert exported["train/masks"].chunks == (1, 1, 1, 6, 8, 1)
@@ -263,18 +264,18 @@ def test_an_interrupted_import_is_no_data_set_and_is_finished_by_the_same_comman
     file = convert(made, tmp_path / "set.h5")
     whole = contents(convert(file, tmp_path / "whole"))
     monkeypatch.setattr(writer, "FLUSH_SECONDS", 0.0)
-    append = GrowingFile.append
+    append = AppendOnlyFile.append
     for moment in (3, 22, 29, 37, 44):
         calls = iter(range(10**6))
 
-        def dying(self: GrowingFile, data: bytes, moment: int = moment, calls: object = calls) -> None:
+        def dying(self: AppendOnlyFile, data: bytes, moment: int = moment, calls: object = calls) -> None:
             if next(calls) == moment:  # type: ignore[call-overload]
                 append(self, bytes(data)[:5])
                 kill_self()
             append(self, data)
 
         def work(out: Path = tmp_path / str(moment), dying: object = dying) -> None:
-            GrowingFile.append = dying  # type: ignore[method-assign, assignment]
+            AppendOnlyFile.append = dying  # type: ignore[method-assign, assignment]
             convert(file, out)
 
         assert in_child(work) == -9

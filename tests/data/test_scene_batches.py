@@ -1,18 +1,14 @@
-"""Batches against the world's own pictures, one scene at a time; choices, orders and streams against their promises."""
+"""Batches against the world's own pictures, one scene at a time; choices against their promises."""
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from fake_world import COUNTS, FakeWorld
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from viewslots.data.dataset import SceneDataset, epoch_batches
-from viewslots.data.live import LiveScenes
-from viewslots.data.making import make_dataset
+from viewslots.data.dataset import SceneDataset
+from viewslots.data.generate import make_dataset
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews, RandomViews
 from viewslots.errors import UserError
@@ -32,6 +28,8 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> SplitArrays:
 
 class Mixed:
     """Scene s in views s%3, ..., with 1 + s%3 of them: every scene of a batch another number."""
+
+    most = None
 
     def choose(self, scene: int, stored: int) -> list[int]:
         return [(scene + step) % stored for step in range(1 + scene % 3)]
@@ -108,41 +106,6 @@ def test_random_views_depend_on_seed_epoch_and_scene_alone() -> None:
     assert all(230 < firsts[view] < 370 for view in range(10))
 
 
-def test_an_epoch_takes_every_scene_once_and_resumes_anywhere() -> None:
-    epoch = list(epoch_batches(103, 10, seed=1, epoch=4))
-    assert [len(batch) for batch in epoch] == [10] * 10
-    assert len({scene for batch in epoch for scene in batch}) == 100
-    assert list(epoch_batches(103, 10, seed=1, epoch=4, start=7)) == epoch[7:]
-    assert list(epoch_batches(103, 10, seed=1, epoch=5)) != epoch
-    assert list(epoch_batches(103, 10, seed=2, epoch=4)) != epoch
-    whole = list(epoch_batches(103, 10, seed=1, epoch=4, drop_last=False))
-    assert sorted(scene for batch in whole for scene in batch) == list(range(103))
-    assert whole[:10] == epoch
-
-
-def test_the_order_is_fair() -> None:
-    firsts = Counter(next(epoch_batches(8, 1, seed=0, epoch=epoch))[0] for epoch in range(1600))
-    assert all(150 < firsts[scene] < 250 for scene in range(8))
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 4), st.booleans())
-def test_ranks_share_an_epoch_without_overlap(scenes: int, batch: int, ranks: int, drop_last: bool) -> None:
-    if drop_last and scenes < batch * ranks:
-        with pytest.raises(UserError, match="do not fill one batch"):
-            next(epoch_batches(scenes, batch, seed=0, epoch=0, ranks=ranks))
-        return
-    parts = [
-        [scene for part in epoch_batches(scenes, batch, seed=0, epoch=0, ranks=ranks, rank=rank, drop_last=drop_last)
-         for scene in part]
-        for rank in range(ranks)
-    ]  # fmt: skip
-    late = list(epoch_batches(scenes, batch, seed=0, epoch=0, ranks=ranks, start=1, drop_last=drop_last))
-    assert [scene for part in late for scene in part] == parts[0][batch:]
-    taken = [scene for part in parts for scene in part]
-    assert len(set(taken)) == len(taken) == (scenes // (batch * ranks) * batch * ranks if drop_last else scenes)
-
-
 def test_the_same_on_disk_in_memory_and_resident(train: SplitArrays) -> None:
     scenes = [3, 1, 4]
     pictures = Pictures.concatenate([rendered("train", scene) for scene in range(5)])
@@ -158,58 +121,8 @@ def test_the_same_on_disk_in_memory_and_resident(train: SplitArrays) -> None:
 
 
 def test_a_data_loader_takes_whole_batches(train: SplitArrays) -> None:
-    loader = torch.utils.data.DataLoader(
-        SceneDataset(train), batch_sampler=epoch_batches(5, 2, seed=0, epoch=0), collate_fn=lambda batch: batch
-    )
-    expected = [SceneDataset(train).batch(scenes).image for scenes in epoch_batches(5, 2, seed=0, epoch=0)]
+    batches = [[3, 0], [1, 4]]
+    loader = torch.utils.data.DataLoader(SceneDataset(train), batch_sampler=batches, collate_fn=lambda batch: batch)
+    expected = [SceneDataset(train).batch(scenes).image for scenes in batches]
     for batch, image in zip(loader, expected, strict=True):
         assert torch.equal(batch.image, image)
-
-
-def test_live_scenes_are_the_worlds_and_resume() -> None:
-    live = LiveScenes(FakeWorld(), 5, batch=3)
-    batches = [next(live) for _ in range(4)]
-    for number, batch in enumerate(batches):
-        for place in range(3):
-            truth = rendered("live", number * 3 + place).image[0].transpose(0, 3, 1, 2)
-            assert torch.equal(batch.image[place], torch.from_numpy(truth).float() / 255)
-    assert live.position == 12
-    resumed = LiveScenes(FakeWorld(), 5, batch=3, position=6)
-    assert torch.equal(next(resumed).image, batches[2].image)
-
-
-def test_live_views_are_chosen_and_padded() -> None:
-    batch = next(LiveScenes(FakeWorld(), 5, batch=4, views=Mixed()))
-    for scene in range(4):
-        truth = rendered("live", scene).image[0].transpose(0, 3, 1, 2) / 255
-        for slot in range(3):
-            real = slot < 1 + scene % 3
-            assert bool(batch.view_mask[scene, slot]) == real
-            expected = truth[(scene + slot) % 3] if real else np.zeros((3, 6, 8))
-            np.testing.assert_allclose(batch.image[scene, slot], expected, atol=1e-7)
-
-
-class Recording(FakeWorld):
-    def __init__(self) -> None:
-        super().__init__()
-        self.drawn: list[tuple[str, int]] = []
-
-    def sample(self, seed: int, split: str, index: int):  # type: ignore[no-untyped-def]
-        self.drawn.append((split, index))
-        return super().sample(seed, split, index)
-
-
-def test_live_ranks_never_share_a_scene_even_after_a_change_of_ranks(tmp_path: Path) -> None:
-    world = Recording()
-    streams = [LiveScenes(world, 0, batch=2, rank=rank, ranks=3) for rank in range(3)]
-    for stream in streams:
-        next(stream), next(stream)
-    position = streams[0].position
-    assert {stream.position for stream in streams} == {position}
-    for rank in range(2):
-        next(LiveScenes(world, 0, batch=2, rank=rank, ranks=2, position=position))
-    assert len(set(world.drawn)) == len(world.drawn) == 3 * 2 * 2 + 2 * 2
-    assert {split for split, _ in world.drawn} == {"live"}
-    assert sorted(index for _, index in world.drawn) == list(range(16))
-    with pytest.raises(UserError, match="rank 2 of 2"):
-        LiveScenes(world, 0, batch=2, rank=2, ranks=2)

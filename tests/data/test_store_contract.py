@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,8 @@ from fake_world import COUNTS, FakeWorld, contents, reseal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from viewslots.data.contract import KEYS
-from viewslots.data.making import make_dataset
-from viewslots.data.meta import Plan, SplitPlan
+from viewslots.data.format import KEYS, Plan, SplitPlan
+from viewslots.data.generate import make_dataset
 from viewslots.data.store import Store
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
@@ -36,7 +36,7 @@ def copy(made: Path, tmp_path: Path) -> Path:
 
 def opened(folder: Path) -> dict[str, dict[str, np.ndarray]]:
     store = Store.open(folder)
-    return {name: {key: np.array(store.split(name)[key]) for key in KEYS} for name in store.splits}
+    return {name: {key: np.array(array) for key, array in store.split(name).arrays.items()} for name in store.splits}
 
 
 def test_plain_numpy_reads_what_the_world_drew(made: Path) -> None:
@@ -49,7 +49,8 @@ def test_plain_numpy_reads_what_the_world_drew(made: Path) -> None:
         for index in range(count):
             scene = world.sample(7, split, index)
             truth = world.render([scene], world.slots(split))
-            for key in Pictures.keys():  # noqa: SIM118
+            assert truth.keys() == tuple(arrays)
+            for key in arrays:
                 np.testing.assert_array_equal(arrays[key][index], getattr(truth, key)[0])
                 assert arrays[key].dtype == getattr(truth, key).dtype
             assert json.loads(lines[index])["discs"] == [list(disc) for disc in scene.discs]
@@ -59,7 +60,7 @@ def test_the_manual_lists_the_keys_as_they_are() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "data-format.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| \[([\w,]+)\] \| (\w+) \|", manual, re.MULTILINE)
     assert rows == [(name, key.axes.replace(" ", ","), key.dtype) for name, key in KEYS.items()]
-    assert tuple(KEYS) == Pictures.keys()
+    assert tuple(KEYS) == tuple(field.name for field in fields(Pictures))
 
 
 def test_descriptions_draw_the_same_scenes_again(made: Path) -> None:
@@ -227,8 +228,8 @@ def edited(folder: Path, **changes: object) -> Path:
 
 
 def test_a_newer_version_says_update(copy: Path) -> None:
-    with pytest.raises(UserError, match="format version 2 is newer than this program reads"):
-        Store.open(edited(copy, format_version=2, splits="something new"))
+    with pytest.raises(UserError, match="format version 3 is newer than this program reads"):
+        Store.open(edited(copy, format_version=3, splits="something new"))
 
 
 @pytest.mark.parametrize("name", ["../copy/train", "..", "/tmp", "", "Train", "a/b", "train\n"])
@@ -240,13 +241,13 @@ def test_split_names_cannot_climb(copy: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ({"scenes": 5, "slots": 256}, "'slots' must be an integer in 1..255, but is 256"),
+        ({"scenes": 5, "slots": 256}, "'slots' must be an integer in 0..255, but is 256"),
         ({"scenes": 10**9, "slots": 3}, "'scenes' must be an integer in 1..100000000"),
         ({"scenes": -5, "slots": 3}, "'scenes' must be an integer"),
         ({"scenes": 5.0, "slots": 3}, "'scenes' must be an integer"),
         ({"scenes": True, "slots": 3}, "'scenes' must be an integer"),
         ({"scenes": "5", "slots": 3}, "'scenes' must be an integer"),
-        ({"scenes": 5}, "'slots' must be an integer in 1..255, but is missing"),
+        ({"scenes": 5}, "'slots' must be an integer in 0..255, but is missing"),
         ([], "'train' must be an object"),
         ({"scenes": 6, "slots": 3}, "header says shape (5, 3, 6, 8, 3), but it must be (6, 3, 6, 8, 3)"),
         ({"scenes": 5, "slots": 255}, "header says shape (5, 3, 3, 6, 8), but it must be (5, 3, 255, 6, 8)"),
@@ -349,9 +350,9 @@ def test_optional_keys_may_be_missing_and_required_ones_not(copy: Path) -> None:
     assert "camera" not in split
     with pytest.raises(UserError, match="split train has no 'camera'; it has image, segment"):
         split["camera"]
-    del meta["keys"]["segment"]
+    del meta["keys"]["image"]
     (copy / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(UserError, match="key segment is missing"):
+    with pytest.raises(UserError, match="key image is missing"):
         Store.open(copy)
 
 

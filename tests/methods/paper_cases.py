@@ -1,16 +1,22 @@
 """A small model of the paper and cases for it, shared by the tests of the paper and of the algorithm."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from viewslots.experiments import TINY
+from viewslots.methods.distributions import relaxed_bernoulli_logit
 from viewslots.methods.ocloc.config import StartConfig
+from viewslots.methods.ocloc.image_model import noisy
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.noise import Noise
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.ocloc.schedule import Annealing
+from viewslots.methods.ocloc.variables import Latents, Noise, Rendering
+from viewslots.methods.per_view.model import PerView
 from viewslots.types import SceneBatch
+
+M = TypeVar("M", Ocloc, PerView)
 
 # The paper's start: an undecided background.
 SMALL = replace(TINY, start=StartConfig())
@@ -28,12 +34,27 @@ def scenes(B: int, M: int, seed: int = 0) -> SceneBatch:
 
 def in_double(value: object) -> object:
     """Batches and noise in float64, so that equalities hold to rounding far below any effect."""
-    changed = {item.name: getattr(value, item.name) for item in fields(value)}  # type: ignore[arg-type]
-    wide = {name: item.double() if item.is_floating_point() else item for name, item in changed.items()}
+    wide = {name: item.double() for name, item in tensors(value).items() if item.is_floating_point()}
     return replace(value, **wide)  # type: ignore[type-var]
 
 
-def case(model: Ocloc, B: int = 2, M: int = 3, slots: int = K, seed: int = 0) -> tuple[SceneBatch, Noise]:
+def tensors(value: object) -> dict[str, Tensor]:
+    """The fields of a dataclass that are tensors."""
+    return {name: item for name, item in vars(value).items() if isinstance(item, Tensor)}
+
+
+def drawn_in_training(model: Ocloc, latents: Latents, annealing: Annealing, noise: Noise) -> Rendering:
+    """Pictures as the training likelihood sees them: relaxed shapes, where the image model draws any, and noisy
+    appearances.
+    """
+    layers = noisy(model.layers(latents), annealing, noise)
+    logit_shp = layers.logit_shp
+    if model.image_model.samples_shapes:
+        logit_shp = relaxed_bernoulli_logit(logit_shp, noise.z_shp, annealing.temperature_shp)
+    return model.image_model.overlay(layers, latents, logit_shp, annealing)
+
+
+def case(model: Ocloc | PerView, B: int = 2, M: int = 3, slots: int = K, seed: int = 0) -> tuple[SceneBatch, Noise]:
     batch = scenes(B, M, seed)
     noise = model.draw_noise(batch, generator(seed + 10), slots)
     return in_double(batch), in_double(noise)  # type: ignore[return-value]
@@ -44,7 +65,7 @@ def worst(left: Tensor, right: Tensor) -> float:
 
 
 @torch.no_grad()
-def shaken(model: Ocloc, seed: int) -> Ocloc:
+def shaken(model: M, seed: int) -> M:
     """In float64, every parameter moved: biases, gains and the learned start are no longer zeros and ones."""
     model, rng = model.double().eval(), generator(seed)
     for parameter in model.parameters():

@@ -7,6 +7,7 @@ from disc_world import disc_store
 from sklearn.cluster import KMeans
 
 from viewslots.errors import UserError
+from viewslots.methods.contract import Search
 from viewslots.methods.kmeans.model import (
     RESTARTS,
     KMeansMethod,
@@ -38,7 +39,7 @@ def patches(scenes: int = 1) -> tuple[SceneBatch, torch.Tensor]:
 
 def test_flat_patches_are_found_with_the_ground_as_background() -> None:
     batch, label = patches()
-    answer = KMeansMethod().decompose(batch, draws(), 2)
+    answer = KMeansMethod().infer(batch, draws(), 2).decomposition()
     found = answer.layer_masks.argmax(2)
     assert torch.equal(found == 0, label == 0)
     pairs = {(int(a), int(b)) for a, b in zip(found.flatten(), label.flatten(), strict=True)}
@@ -52,7 +53,7 @@ def test_flat_patches_are_found_with_the_ground_as_background() -> None:
 def test_the_answer_keeps_the_contract() -> None:
     image = torch.rand(2, 3, 3, 16, 16, generator=draws(4))
     batch = SceneBatch(image, torch.tensor([[True, True, True], [True, False, False]]))
-    answer = KMeansMethod().decompose(batch, draws(), 4)
+    answer = KMeansMethod().infer(batch, draws(), 4).decomposition()
     assert answer.layer_masks.shape == (2, 3, 5, 16, 16)
     assert answer.complete_shapes.shape == (2, 3, 4, 16, 16)
     torch.testing.assert_close(answer.layer_masks.sum(2), torch.ones(2, 3, 16, 16))
@@ -64,7 +65,7 @@ def test_the_answer_keeps_the_contract() -> None:
 def test_pixels_of_the_background_still_have_a_nearest_object() -> None:
     """No two object layers are equal there, which would hand all such pixels to the first."""
     batch, _ = patches()
-    objects = KMeansMethod().decompose(batch, draws(), 2).layer_masks[:, :, 1:]
+    objects = KMeansMethod().infer(batch, draws(), 2).decomposition().layer_masks[:, :, 1:]
     assert (objects[:, :, 0] != objects[:, :, 1]).all()
     assert (objects > 0).all()
 
@@ -72,7 +73,7 @@ def test_pixels_of_the_background_still_have_a_nearest_object() -> None:
 def test_more_clusters_than_colours_and_places_leave_slots_empty() -> None:
     """One view of 2x2 equal pixels has four distinct points: of seven clusters three stay empty and absent."""
     batch = SceneBatch(torch.full((1, 1, 3, 2, 2), 0.5), torch.ones(1, 1, dtype=torch.bool))
-    answer = KMeansMethod().decompose(batch, draws(), 6)
+    answer = KMeansMethod().infer(batch, draws(), 6).decomposition()
     assert answer.presence.sum() == 3
     winners = answer.layer_masks.argmax(2).unique()
     assert len(winners) == 4
@@ -82,13 +83,14 @@ def test_more_clusters_than_colours_and_places_leave_slots_empty() -> None:
 def test_padded_views_change_nothing() -> None:
     batch, _ = patches()
     odd = torch.cat([batch.image, torch.rand(1, 1, 3, 16, 16)], 1)
-    answer = KMeansMethod().decompose(SceneBatch(odd, torch.tensor([[True, True, False]])), draws(), 2)
-    assert torch.equal(answer.layer_masks[:, :2], KMeansMethod().decompose(batch, draws(), 2).layer_masks)
+    padded = SceneBatch(odd, torch.tensor([[True, True, False]]))
+    answer = KMeansMethod().infer(padded, draws(), 2).decomposition()
+    assert torch.equal(answer.layer_masks[:, :2], KMeansMethod().infer(batch, draws(), 2).decomposition().layer_masks)
 
 
 def test_the_generator_decides() -> None:
     batch = SceneBatch(torch.rand(1, 1, 3, 16, 16, generator=draws(4)), torch.ones(1, 1, dtype=torch.bool))
-    one, same, other = (KMeansMethod().decompose(batch, draws(seed), 5).layer_masks for seed in (0, 0, 1))
+    one, same, other = (KMeansMethod().infer(batch, draws(seed), 5).decomposition().layer_masks for seed in (0, 0, 1))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
@@ -96,7 +98,12 @@ def test_the_generator_decides() -> None:
 @pytest.mark.parametrize("slots", [None, 0])
 def test_slots_must_be_said(slots: int | None) -> None:
     with pytest.raises(UserError, match="number of slots"):
-        KMeansMethod().decompose(patches()[0], draws(), slots)
+        KMeansMethod().infer(patches()[0], draws(), slots)
+
+
+def test_a_search_is_refused_by_the_names_of_its_options() -> None:
+    with pytest.raises(UserError, match="leave out --starts, --looks and --refine"):
+        KMeansMethod().infer(patches()[0], draws(), 2, Search(starts=3))
 
 
 def test_lloyds_rounds_are_scikit_learns() -> None:
@@ -155,7 +162,7 @@ def test_points_hold_colour_and_place() -> None:
 
 
 def test_a_foreign_method_is_scored_end_to_end(tmp_path) -> None:
-    """Nothing but `decompose`: eight metrics where it has answers, N/A for order, viewpoints and cameras."""
+    """Nothing but `infer`: eight metrics where it has answers, N/A for order, viewpoints and cameras."""
     store = disc_store(tmp_path / "discs")
     found = evaluate(KMeansMethod(), store, Plan("test1", views=2, slots=3, repeats=1)).one(0)
     assert found["pooled"]["OOA"] is None

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from paper_cases import SMALL, K, case, generator, in_double, scenes, shaken, worst
+from paper_cases import SMALL, K, case, drawn_in_training, generator, in_double, scenes, shaken, worst
 from torch import Tensor
 
 from viewslots.methods.ocloc.config import DecoderConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import DenseDecoder, SlotUpdate, upsampling_stages
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import Latents, Posterior
-from viewslots.methods.per_view.model import PerView
+from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
+from viewslots.methods.per_view.model import PerView, fold
 from viewslots.types import SceneBatch
 
 Array = NDArray[np.float64]
@@ -36,7 +35,7 @@ def sigmoid(value: Array) -> Array:
 class Loop:
     """Algorithm 1 of one scene with numpy vectors: for every m, k and n a line, with the weights of a state_dict."""
 
-    def __init__(self, model: Ocloc) -> None:
+    def __init__(self, model: Ocloc | PerView) -> None:
         self.weights = {name: value.numpy() for name, value in model.inference.state_dict().items()}
         self.config, self.per_view = model.config, isinstance(model, PerView)
 
@@ -146,11 +145,12 @@ class Loop:
 
 @pytest.mark.parametrize("method", [Ocloc, PerView])
 @pytest.mark.parametrize("feature_layers", [1, 2])
-def test_algorithm_1_line_by_line(method: type[Ocloc], feature_layers: int) -> None:
+def test_algorithm_1_line_by_line(method: type[Ocloc] | type[PerView], feature_layers: int) -> None:
     """All parameters of q for every scene; the baseline sees one view a scene."""
     model = shaken(method(replace(SMALL, feature_layers=feature_layers), generator(1)), 2)
     batch, noise = case(model, B=2, M=3 if method is Ocloc else 1)
-    found, loop = model.infer(batch, noise), Loop(model)
+    single = model.single if isinstance(model, PerView) else model
+    found, loop = single.infer_posterior(batch, noise), Loop(model)
     for b in range(2):
         y_attr = loop.start(noise.y_attr[b].numpy(), slice(SMALL.slot_view_dim, None))
         y_view, y_attr = loop.rounds(batch.image[b].numpy(), noise.y_view[b].numpy(), y_attr)
@@ -164,7 +164,7 @@ def test_algorithm_1_line_by_line(method: type[Ocloc], feature_layers: int) -> N
 def test_viewpoints_of_a_known_scene_line_by_line() -> None:
     model = shaken(Ocloc(SMALL, generator(1)), 2)
     batch, noise = case(model, B=2, M=2)
-    given = model.infer(batch, noise)
+    given = model.infer_posterior(batch, noise)
     other, other_noise = case(model, B=2, M=3, seed=5)
     found, loop = model.estimate_views(other, given, other_noise), Loop(model)
     assert SMALL.rounds == 3
@@ -226,7 +226,7 @@ def test_training_likelihood_from_its_noise() -> None:
     """Relaxed shapes and presences, each at its own temperature, and noisy appearances around tanh centres."""
     model = shaken(Ocloc(SMALL, generator(3)), 4)
     batch, noise = case(model, B=2, M=2)
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     logit_shp, colour, background, order, centre = decoded(model, latents_of(posterior, noise))
     assert float(centre.abs().max()) > 0.05
     z_shp, z_prs = relaxed(logit_shp, noise.z_shp, 1.9), relaxed(posterior.logit_kappa, noise.z_prs, 0.7)
@@ -239,9 +239,9 @@ def test_training_likelihood_from_its_noise() -> None:
     expected = ((batch.image - reconstruction) ** 2).sum((1, 2, 3, 4)) / (2 * 0.2**2)
     terms = model.elbo(batch, UNEVEN, noise)
     assert worst(terms.nll / expected, torch.ones(2)) < 1e-7
-    rendering = model.render(model.sample(posterior, noise, UNEVEN), UNEVEN, noise)
-    assert worst(rendering.reconstruction, reconstruction) < 1e-6
-    assert worst(rendering.appearance, colour) < 1e-9
+    latents = model.sample(posterior, noise, UNEVEN)
+    assert worst(drawn_in_training(model, latents, UNEVEN, noise).reconstruction, reconstruction) < 1e-6
+    assert worst(model.render(latents, UNEVEN).appearance, colour) < 1e-9
 
 
 @torch.no_grad()
@@ -249,9 +249,9 @@ def test_decomposition_from_its_noise() -> None:
     """Soft shapes, sampled presence, plain appearances; complete shapes free of presence; test-time values."""
     model = shaken(Ocloc(replace(SMALL, temperature=0.6, softness=0.3), generator(3)), 4)
     batch: SceneBatch = in_double(scenes(2, 2))  # type: ignore[assignment]
-    answer = model.decompose(batch, generator(7), slots=K)
+    answer = model.infer(batch, generator(7), slots=K).decomposition()
     noise = model.draw_noise(batch, generator(7), K)
-    posterior = model.infer(batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     logit_shp, colour, background, order, _ = decoded(model, latents_of(posterior, noise))
     presence = relaxed(posterior.logit_kappa, noise.z_prs, 0.6)
     s = overlaid(logit_shp.sigmoid(), presence, order, 0.3)
@@ -269,7 +269,7 @@ def test_decomposition_from_its_noise() -> None:
 
 
 @pytest.mark.parametrize("method", [Ocloc, PerView])
-def test_pictures_enter_and_leave_between_minus_one_and_one(method: type[Ocloc]) -> None:
+def test_pictures_enter_and_leave_between_minus_one_and_one(method: type[Ocloc] | type[PerView]) -> None:
     """g_feat and b(x) see 2x - 1; decoders that say 0 paint mid-grey."""
     model, seen = method(SMALL), []
     networks = (model.inference.g_feat, model.nvil.network)
@@ -281,31 +281,15 @@ def test_pictures_enter_and_leave_between_minus_one_and_one(method: type[Ocloc])
         torch.nn.init.zeros_(last.bias)
     batch = scenes(2, 2)
     noise = model.draw_noise(batch, generator())
-    model.elbo(batch, Annealing(), noise)
+    model(batch, Annealing(), noise)
     assert len(seen) == 2
     for images in seen:
         assert torch.equal(images.flatten(), (2 * batch.image - 1).flatten())
-    latents = model.sample(model.infer(batch, noise), noise, Annealing())
-    rendering = model.render(latents, Annealing())
+    single, views = (model.single, fold(batch)) if isinstance(model, PerView) else (model, batch)
+    latents = single.sample(single.infer_posterior(views, noise), noise, Annealing())
+    rendering = single.render(latents, Annealing())
     assert bool((rendering.appearance == 0.5).all())
     assert bool((rendering.background == 0.5).all())
-
-
-@torch.no_grad()
-def test_baseline_objects_read_the_view_code_of_their_own_slot() -> None:
-    model = shaken(PerView(SMALL, generator(5)), 6)
-    batch, noise = case(model, B=1, M=1)
-    latents = model.sample(model.infer(batch, noise), noise, UNEVEN)
-    plain = model.generation(latents)
-    for layer in range(K + 1):
-        z_view = latents.z_view.clone()
-        z_view[:, :, layer] += 1
-        moved = model.generation(replace(latents, z_view=z_view))
-        assert torch.equal(moved.background, plain.background) == (layer != 0)
-        for name in ("appearance", "logit_shp", "order", "centre"):
-            left, right = getattr(moved, name), getattr(plain, name)
-            same = [torch.equal(left[:, :, k], right[:, :, k]) for k in range(K)]
-            assert same == [k + 1 != layer for k in range(K)], name
 
 
 # Decoders and precision.
@@ -351,7 +335,7 @@ def test_slots_stay_in_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     y, u = torch.randn(2, 3, 4, generator=generator()), torch.randn(2, 3, 5, generator=generator(1))
     assert update(y, u).dtype == torch.float32
     inference = Ocloc(SMALL).inference
-    assert inference.merge_slots(torch.zeros(1, 1, 2, 4, dtype=torch.bfloat16)).dtype == torch.float32
+    assert inference.view_codes.merge(torch.zeros(1, 1, 2, 4, dtype=torch.bfloat16)).dtype == torch.float32
 
 
 def test_baseline_value_is_not_rounded_by_autocast() -> None:

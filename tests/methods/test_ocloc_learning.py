@@ -22,13 +22,12 @@ from shape_scenes import BACKGROUND, SIZE, ShapeScenes, shape_scenes
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from viewslots.experiments import EXPERIMENTS
+from viewslots.experiments import experiment
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.provenance import provenance
 from viewslots.types import SceneBatch
 
-PRESET = EXPERIMENTS["tiny"]
+PRESET = experiment("tiny")
 VIEWS = PRESET.views
 
 # What every seed must reach: root mean square error of the reconstruction (a constant picture has 0.20) and ARI-O.
@@ -48,7 +47,7 @@ def train(seed: int, scenes: ShapeScenes) -> Ocloc:
         chosen = rng.integers(0, len(scenes.image), settings.batch_size)
         batch = scene_batch(scenes.image[chosen, : settings.views_at(step, VIEWS)])
         annealing = PRESET.schedule.at(step)
-        loss = weighted_loss(model.elbo(batch, annealing, model.draw_noise(batch, generator)), annealing).mean()
+        loss = model(batch, annealing, model.draw_noise(batch, generator)).minimised.mean()
         for group in optimiser.param_groups:
             group["lr"] = settings.learning_rate_at(step + 1)
         optimiser.zero_grad()
@@ -67,7 +66,7 @@ def ari_o(layers: NDArray[np.int64], segment: NDArray[np.uint8]) -> float:
 
 
 def scores(model: Ocloc, scenes: ShapeScenes) -> dict[str, float]:
-    answer = model.decompose(scene_batch(scenes.image), torch.Generator().manual_seed(0))
+    answer = model.infer(scene_batch(scenes.image), torch.Generator().manual_seed(0)).decomposition()
     error = (answer.reconstruction - torch.as_tensor(scenes.image)).square().mean().sqrt()
     layers = answer.layer_masks.numpy()
     return {"rmse": float(error), "ARI-O": ari_o(layers[:, :, 1:].argmax(2), scenes.segment)}

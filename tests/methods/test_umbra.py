@@ -1,32 +1,34 @@
 """Umbra: every new term against an oracle, and what it shares with OCLOC left as it is."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from paper_cases import drawn_in_training
 from small_model import SMALL_OCLOC, generator
 from torch import Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
-from viewslots.methods.umbra.compositing import expected_shapes
-from viewslots.methods.umbra.generation import ShadowedLayers, shaded
-from viewslots.methods.umbra.objective import mixture_nll
 
 from viewslots.errors import UserError
-from viewslots.experiments import EXPERIMENTS
-from viewslots.methods.distributions import normal_kl
+from viewslots.experiments import experiment
+from viewslots.methods.contract import Search
+from viewslots.methods.distributions import beta_kl, normal_kl, presence_kl
 from viewslots.methods.ocloc.compositing import perceived_shapes
 from viewslots.methods.ocloc.config import StartConfig
-from viewslots.methods.ocloc.generation import Layers, binary_logit
+from viewslots.methods.ocloc.generation import binary_logit
+from viewslots.methods.ocloc.image_model import WeightedSum
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import negative_log_likelihood, weighted_loss
-from viewslots.methods.ocloc.schedule import OclocSchedule
-from viewslots.methods.ocloc.search import PRUNED, most_likely, pruned, still
-from viewslots.methods.ocloc.variables import Latents, Rendering
+from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
+from viewslots.methods.ocloc.search import PRUNED, most_likely, pruned, searched, still
+from viewslots.methods.ocloc.variables import Latents, Layers, Posterior
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import load_model
-from viewslots.methods.umbra.config import FADED, UmbraAnnealing, UmbraConfig, UmbraSchedule
+from viewslots.methods.umbra.config import FADED, UmbraConfig, UmbraSchedule
+from viewslots.methods.umbra.image_model import ShadowedMixture, expected_shapes, mixture_nll, shaded
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch
 
@@ -67,9 +69,9 @@ def test_shadows_multiply_the_background_pixel_by_pixel() -> None:
 def test_what_is_not_there_casts_no_shadow(model: Umbra) -> None:
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    latents = model.sample(model.infer(batch, noise), noise, model.annealed())
+    latents = model.sample(model.infer_posterior(batch, noise), noise, model.annealed())
     gone = replace(latents, logit_prs=torch.full_like(latents.logit_prs, -torch.inf))
-    bare = model.generation(latents).background
+    bare = model.layers(latents).background
     assert torch.equal(model.render(gone, model.annealed()).background, bare)
     shown = model.render(latents, model.annealed())
     assert (shown.background < bare).all()
@@ -81,8 +83,8 @@ def test_objects_begin_with_hardly_any_shadow() -> None:
     model = Umbra(replace(SMALL, shadow_logit=-5.0), generator(1))
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    layers = model.generation(model.sample(model.infer(batch, noise), noise, model.annealed()))
-    assert (layers.logit_shadow == -5.0).all()  # type: ignore[attr-defined]
+    layers = model.layers(model.sample(model.infer_posterior(batch, noise), noise, model.annealed()))
+    assert (layers.logit_shadow == -5.0).all()
     assert layers.logit_shp.std() > 0
     assert float(layers.logit_shp.detach().mean()) == pytest.approx(-2.0, abs=0.5)
     assert layers.appearance.std() > 0
@@ -95,7 +97,7 @@ def test_colours_of_objects_are_colours(model: Umbra) -> None:
         for parameter in model.generation.parameters():
             parameter.mul_(5.0)
     noise = model.draw_noise(batch, generator())
-    layers = model.generation(model.sample(model.infer(batch, noise), noise, model.annealed()))
+    layers = model.layers(model.sample(model.infer_posterior(batch, noise), noise, model.annealed()))
     assert layers.appearance.min() >= 0
     assert layers.appearance.max() <= 1
     assert layers.appearance.std() > 0.1
@@ -134,20 +136,25 @@ def test_a_layer_that_is_not_seen_explains_nothing() -> None:
     assert perceived.grad.isfinite().all()  # type: ignore[union-attr]
 
 
-def layers_of(shape: Tensor, shadow: Tensor, order: Tensor) -> ShadowedLayers:
+def layers_of(shape: Tensor, shadow: Tensor, order: Tensor) -> Layers:
     """Grey objects on white ground."""
     B, M, K, H, W = shape.shape
     white, grey = torch.ones(B, M, 3, H, W), torch.full((B, M, K, 3, H, W), 0.5)
-    plain = Layers(white, grey, shape, order, torch.zeros(B, M, K, 2))
-    return ShadowedLayers(**vars(plain), logit_shadow=shadow)
+    return Layers(white, grey, shape, order, torch.zeros(B, M, K, 2), logit_shadow=shadow)
 
 
 def latents_with(presence: Tensor) -> Latents:
     return Latents(torch.zeros(0), torch.zeros(0), torch.zeros(0), presence.logit())
 
 
-def shown_by(model: Umbra, layers: ShadowedLayers, latents: Latents) -> Rendering:
-    return model.overlay(layers, latents, layers.logit_shp, layers.appearance, model.annealed())
+def shadowed(model: Umbra) -> ShadowedMixture:
+    assert isinstance(model.image_model, ShadowedMixture)
+    return model.image_model
+
+
+def covering(model: Umbra, batch: SceneBatch, layers: Layers, latents: Latents) -> Tensor:
+    shown = model.image_model.show(layers, latents, model.annealed())
+    return shadowed(model).covering(shown, layers, latents, batch)
 
 
 def test_covering_by_hand() -> None:
@@ -165,7 +172,7 @@ def test_covering_by_hand() -> None:
     layers = layers_of(shape, shadow, torch.zeros(2, 2, 2))
     latents = latents_with(torch.tensor([[0.5, 1.0], [1.0, 0.0]]))
     batch = SceneBatch(torch.zeros(2, 2, 3, 1, 3), torch.tensor([[True, True], [True, False]]))
-    found = model.covering(batch, shown_by(model, layers, latents), layers, latents)
+    found = covering(model, batch, layers, latents)
     first = 2 * (2 * (0.5 + 0.5 + 0.5) + 10 * (0.5 * 0.75 + 0.5))
     second = 2 * (1 + 1) + 10 * 0.75
     torch.testing.assert_close(found, torch.tensor([first, second]))
@@ -182,7 +189,7 @@ def test_what_is_hidden_costs_nothing() -> None:
     def price(*present: float, nearest: int = 0) -> float:
         placed = replace(layers, order=order.roll(nearest, 2))
         latents = latents_with(torch.tensor([present]))
-        return float(model.covering(batch, shown_by(model, placed, latents), placed, latents))
+        return float(covering(model, batch, placed, latents))
 
     pixel = SMALL.pixel_cost
     assert price(0, 0, 0) == 0
@@ -198,45 +205,85 @@ def test_occlusion_is_that_of_probable_shapes(model: Umbra) -> None:
     """In pictures and in training; the paper's model keeps its own."""
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    annealing = UmbraAnnealing(softness=0.7, temperature_prs=0.9)
-    latents = model.sample(model.infer(batch, noise), noise, annealing)
-    layers = model.generation(latents)
+    annealing = Annealing(softness=0.7, temperature_prs=0.9)
+    latents = model.sample(model.infer_posterior(batch, noise), noise, annealing)
+    layers = model.layers(latents)
     expected = expected_shapes(layers.logit_shp, latents.logit_prs, layers.order, 0.7)
     assert torch.equal(model.render(latents, annealing).perceived, expected)
-    assert torch.equal(model.render(latents, annealing, noise).perceived, expected)
+    assert torch.equal(drawn_in_training(model, latents, annealing, noise).perceived, expected)
     papers = perceived_shapes(layers.logit_shp, latents.logit_prs, layers.order, 0.7)
     assert not torch.allclose(expected, papers, atol=1e-3)
     first = trained_ocloc()
-    assert first.occlusion is perceived_shapes
+    assert type(first.image_model) is WeightedSum
+    known = first.sample(first.infer_posterior(batch, noise), noise, annealing)
+    theirs = first.layers(known)
+    shapes = perceived_shapes(theirs.logit_shp, known.logit_prs, theirs.order, 0.7)
+    assert torch.equal(first.render(known, annealing).perceived, shapes)
 
 
-def test_the_terms_of_the_loss(model: Umbra) -> None:
-    """Against a bound put together here: both likelihoods from one rendering, costs of what it shows."""
+def kls_by_hand(posterior: Posterior, batch: SceneBatch) -> dict[str, Tensor]:
+    """Scene by scene and one by one: of the views that are there, the background, and every object."""
+    K, found = SMALL.slots, {name: [] for name in ("view", "attr", "attr_background", "rho", "prs")}
+    for b, mask in enumerate(batch.view_mask):
+        views = [normal_kl(posterior.mu_view[b, m], posterior.log_sigma_view[b, m]) for m in mask.nonzero().flatten()]
+        objects = [normal_kl(posterior.mu_attr[b, k], posterior.log_sigma_attr[b, k]) for k in range(K)]
+        background = normal_kl(posterior.mu_bck[b], posterior.log_sigma_bck[b])
+        found["view"].append(sum(views))
+        found["attr"].append(background + sum(objects))
+        found["attr_background"].append(background)
+        found["rho"].append(sum(beta_kl(posterior.tau[b, k], SMALL.alpha / K) for k in range(K)))
+        found["prs"].append(sum(presence_kl(posterior.logit_kappa[b, k], posterior.tau[b, k]) for k in range(K)))
+    return {name: torch.stack(values) for name, values in found.items()}
+
+
+def test_the_bound_is_the_sum_of_its_parts(model: Umbra) -> None:
+    """Both likelihoods from one rendering, the divergences, the prices of what it shows, and what NVIL adds."""
     model.eval()  # NVIL's statistics stay as they are
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    annealing = UmbraAnnealing(weight_mixture=0.25, weight_costs=0.5, softness=0.7, temperature_prs=0.9)
-    terms = model.elbo(batch, annealing, noise)
-    posterior = model.infer(batch, noise)
+    annealing = Annealing(
+        weight_mixture=0.25,
+        weight_costs=0.5,
+        softness=0.7,
+        temperature_prs=0.9,
+        compactness_rate=0.4,
+        weight_view=0.3,
+        weight_attr=0.6,
+        weight_bck=1.5,
+        weight_rho=0.8,
+        weight_prs=0.7,
+    )
+    terms, losses = model.elbo(batch, annealing, noise), model(batch, annealing, noise)
+    posterior = model.infer_posterior(batch, noise)
     latents = model.sample(posterior, noise, annealing)
-    rendering = model.render(latents, annealing, noise)
+    rendering = drawn_in_training(model, latents, annealing, noise)
     plain = negative_log_likelihood(batch.image, rendering.reconstruction, batch.view_mask, SMALL.sigma_x)
     layers = (rendering.perceived, rendering.background, rendering.appearance)
     mixed = mixture_nll(batch.image, *layers, batch.view_mask, SMALL.sigma_x)
-    torch.testing.assert_close(terms.nll, 0.75 * plain + 0.25 * mixed)
-    torch.testing.assert_close(model.likelihood(batch, latents, annealing, noise), terms.nll)
+    nll = 0.75 * plain + 0.25 * mixed
+    torch.testing.assert_close(terms.nll, nll)
     cover = rendering.logit_shp.sigmoid() * latents.z_prs[:, None, :, None, None]
     covered = 1 - (1 - cover).prod(2)
     pixels = torch.where(batch.view_mask, covered.sum((2, 3)), 0.0).sum(1)
-    shadow = model.generation(latents).logit_shadow.sigmoid() * latents.z_prs[:, None, :, None, None]
+    shadow = model.layers(latents).logit_shadow.sigmoid() * latents.z_prs[:, None, :, None, None]
     shadows = torch.where(batch.view_mask, shadow.sum((2, 3, 4)), 0.0).sum(1)
     price = SMALL.pixel_cost * pixels + SMALL.shadow_cost * shadows + SMALL.object_cost * posterior.kappa.sum(1)
     torch.testing.assert_close(terms.costs, 0.5 * price)
-    nvil = model.nvil(batch.image, batch.view_mask, posterior, terms.nll.detach())
-    total = terms.constant + terms.nll + terms.view + terms.attr + terms.rho + terms.prs + terms.costs
-    torch.testing.assert_close(terms.loss, total)
-    taught = total + nvil["policy"] + nvil["baseline"]
-    torch.testing.assert_close(weighted_loss(terms, UmbraAnnealing()), taught)
+    kls = kls_by_hand(posterior, batch)
+    for name, value in kls.items():
+        torch.testing.assert_close(getattr(terms, name), value)
+    constant = torch.tensor([2, 1]) * 3 * 16 * 16 / 2 * math.log(2 * math.pi * SMALL.sigma_x**2)
+    torch.testing.assert_close(terms.constant, constant)
+    bound = constant + nll + kls["view"] + kls["attr"] + kls["rho"] + kls["prs"] + 0.5 * price
+    torch.testing.assert_close(terms.loss, bound)
+    torch.testing.assert_close(losses.comparable, bound)
+    nvil = model.nvil(batch.image, batch.view_mask, posterior, nll.detach())
+    background = kls["attr_background"]
+    minimised = constant + nll + 0.3 * kls["view"] + 0.6 * (kls["attr"] - background) + 1.5 * background
+    minimised = minimised + 0.8 * kls["rho"] + 0.7 * kls["prs"] + 0.5 * price + nvil["policy"] + nvil["baseline"]
+    torch.testing.assert_close(losses.minimised, minimised)
+    assert tuple(losses.terms) == Umbra.terms
+    assert all(torch.equal(losses.terms[name], getattr(terms, name)) for name in Umbra.terms)
 
 
 def test_every_parameter_learns(model: Umbra) -> None:
@@ -252,9 +299,9 @@ def test_every_parameter_learns(model: Umbra) -> None:
 def test_the_compactness_noise_is_on_appearances_in_training_alone(model: Umbra) -> None:
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    annealing = UmbraAnnealing(compactness_rate=0.5)
-    latents = model.sample(model.infer(batch, noise), noise, annealing)
-    still, noisy = model.render(latents, annealing), model.render(latents, annealing, noise)
+    annealing = Annealing(compactness_rate=0.5)
+    latents = model.sample(model.infer_posterior(batch, noise), noise, annealing)
+    still, noisy = model.render(latents, annealing), drawn_in_training(model, latents, annealing, noise)
     assert torch.equal(still.perceived, noisy.perceived)  # shapes are probabilities, never samples
     assert not torch.equal(still.reconstruction, noisy.reconstruction)
 
@@ -273,10 +320,10 @@ def test_it_starts_as_the_ocloc_it_is_given(model: Umbra) -> None:
     assert given is not None
     model.load_state_dict(given)
     noise = model.draw_noise(batch, generator())
-    known = first.infer(batch, noise)
-    assert torch.equal(model.infer(batch, noise).mu_attr, known.mu_attr)
+    known = first.infer_posterior(batch, noise)
+    assert torch.equal(model.infer_posterior(batch, noise).mu_attr, known.mu_attr)
     latents = first.sample(known, noise, first.annealed())
-    theirs, ours = first.generation(latents), model.generation(latents)
+    theirs, ours = first.layers(latents), model.layers(latents)
     for name in ("logit_shp", "order", "background"):
         torch.testing.assert_close(getattr(ours, name), getattr(theirs, name))
     torch.testing.assert_close(ours.appearance, torch.special.expit(4 * theirs.appearance - 2))
@@ -294,18 +341,18 @@ def test_whose_weights_it_takes(model: Umbra) -> None:
     assert first.weights_from(model) is None
 
 
-# Careful answers.
+# Searched answers.
 
 
 def test_the_length_of_a_description_by_hand(model: Umbra) -> None:
     """Half the mixture, half of all prices; the divergences; of the second scene, one view is padding."""
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
-    posterior, annealing = model.infer(batch, noise), UmbraAnnealing(weight_mixture=0.5, weight_costs=0.5)
+    posterior, annealing = model.infer_posterior(batch, noise), Annealing(weight_mixture=0.5, weight_costs=0.5)
     present = torch.tensor([[True, False, True], [True, False, False]])
     latents = replace(model.sample(posterior, noise, annealing), logit_prs=binary_logit(present))
     found = model.description_length(batch, posterior, latents, annealing)
-    layers, shown = model.generation(latents), model.render(latents, annealing)
+    layers, shown = model.layers(latents), model.render(latents, annealing)
     for b, (objects, views) in enumerate((([0, 2], 2), ([0], 1))):
         one = SceneBatch(batch.image[b : b + 1, :views], batch.view_mask[b : b + 1, :views])
         parts = [value[b : b + 1, :views] for value in (shown.perceived, shown.background, shown.appearance)]
@@ -324,13 +371,13 @@ def test_the_length_of_a_description_by_hand(model: Umbra) -> None:
         torch.testing.assert_close(found[b : b + 1], length)
 
 
-def test_the_misfit_is_what_is_missed_and_what_is_covered(model: Umbra) -> None:
-    batch, annealing = some_batch(), UmbraAnnealing(weight_mixture=0.25, weight_costs=0.5, softness=0.7)
-    posterior = model.infer(batch, model.draw_noise(batch, generator()))
+def test_the_reconstruction_cost_is_what_is_missed_and_what_is_covered(model: Umbra) -> None:
+    batch, annealing = some_batch(), Annealing(weight_mixture=0.25, weight_costs=0.5, softness=0.7)
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     latents = replace(most_likely(posterior), logit_prs=torch.tensor([[torch.inf, 0.3, -torch.inf], [-0.5, 0.0, 2.0]]))
-    layers, shown = model.generation(latents), model.render(latents, annealing)
-    missed = model.unlikeliness(batch, shown, layers, annealing)
-    covered = model.covering(batch, shown, layers, latents)
+    layers, shown = model.layers(latents), model.render(latents, annealing)
+    missed = shadowed(model).nll(shown, batch, annealing)
+    covered = shadowed(model).covering(shown, layers, latents, batch)
     torch.testing.assert_close(model.reconstruction_cost(batch, layers, latents, annealing), missed + 0.5 * covered)
     kl = normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
     torch.testing.assert_close(model.object_costs(posterior, annealing), kl + 0.5 * SMALL.object_cost)
@@ -339,7 +386,7 @@ def test_the_misfit_is_what_is_missed_and_what_is_covered(model: Umbra) -> None:
 def test_objects_go_that_cost_more_than_they_explain(model: Umbra) -> None:
     """By the description with and without the only object, at two prices."""
     batch, annealing = some_batch(), model.annealed()
-    posterior = model.infer(batch, model.draw_noise(batch, generator()))
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     posterior = replace(posterior, logit_kappa=torch.tensor([[-1.0, 1.0, -1.0]] * 2))
     latents = most_likely(posterior)
     bare = replace(latents, logit_prs=torch.full_like(latents.logit_prs, -torch.inf))
@@ -361,78 +408,47 @@ def test_an_object_counts_if_it_is_as_likely_there_as_not(model: Umbra) -> None:
         model.inference.g_obj.last.weight[-1].mul_(30.0)
         model.inference.g_obj.last.bias[-1] = 0.0
         batch = some_batch()
-        likely = model.infer(batch, model.draw_noise(batch, generator())).logit_kappa
+        likely = model.infer_posterior(batch, model.draw_noise(batch, generator())).logit_kappa
         model.inference.g_obj.last.bias[-1] = -likely.mean()
-    answer = model.decompose(batch, generator(3))
+    state = generator(3)
+    found = model.infer(batch, state, search=Umbra.default_search)
+    answer = found.decomposition()
     assert answer.presence is not None
     assert answer.presence_probability is not None
     assert torch.equal(answer.presence, (answer.presence_probability >= 0.5).float())
     assert set(answer.presence.flatten().tolist()) == {0.0, 1.0}
     absent = answer.presence[:, None, :, None, None] == 0
     assert not answer.layer_masks[:, :, 1:][absent.expand_as(answer.layer_masks[:, :, 1:])].any()
-    new = model.decompose_new_views(batch, some_batch(1), generator(3))
+    new = found.new_views(some_batch(1), state).decomposition()
     assert torch.equal(new.presence, answer.presence)  # type: ignore[arg-type]
-
-
-def test_how_much_care_it_takes(model: Umbra) -> None:
-    """All that there is, unless it is told otherwise, which other models do not hear."""
-    own = Umbra.care
-    assert model.care == own
-    assert min(own.starts - 1, own.looks, own.refinement) > 0
-    model.take_care(Search(1))
-    assert model.care == Search(1)
-    assert Umbra(SMALL).care == own
 
 
 @torch.no_grad()
 def test_the_best_of_several_starts_scene_by_scene(model: Umbra) -> None:
-    """Against the starts one by one: `settle` of a model with one start, from the same generator."""
-    single, several = Umbra(SMALL), Umbra(SMALL)
-    for other, starts in ((single, 1), (several, 6)):
-        other.load_state_dict(model.state_dict())
-        other.take_care(Search(starts))
-    batch, state, annealing = some_batch(), generator(3), single.annealed()
-    ends = [single.settle(batch, state, None, annealing)[0] for _ in range(6)]
-    best = (
-        torch.stack([single.description_length(batch, end, most_likely(end), annealing) for end in ends])
-        .argmin(0)
-        .tolist()
-    )
+    """Against searches with one start each, from the same generator."""
+    batch, state, annealing = some_batch(), generator(3), model.annealed()
+    ends = [model.infer(batch, state, search=Search(1)).posterior for _ in range(6)]
+    lengths = [model.description_length(batch, end, most_likely(end), annealing) for end in ends]
+    best = torch.stack(lengths).argmin(0).tolist()
     assert len({*best, 0}) > 1
-    posterior, noise = several.settle(batch, generator(3), None, annealing)
+    found = model.infer(batch, generator(3), search=Search(6))
     for b, k in enumerate(best):
-        for name in vars(posterior):
-            assert torch.equal(getattr(posterior, name)[b], getattr(ends[k], name)[b]), name
-    assert torch.equal(noise.z_attr, several.draw_latent_noise(batch, generator(3)).z_attr)  # of its first start
-    assert torch.equal(several.view_codes(batch, generator(3)), posterior.mu_view)
-    answer = several.decompose(batch, generator(3))
-    assert torch.equal(answer.presence_probability, posterior.kappa)  # type: ignore[arg-type]
+        for name in vars(found.posterior):
+            assert torch.equal(getattr(found.posterior, name)[b], getattr(ends[k], name)[b]), name
+    assert torch.equal(found.noise.z_attr, model.draw_latent_noise(batch, generator(3)).z_attr)  # of its first start
+    assert torch.equal(found.view_codes, found.posterior.mu_view)
+    assert torch.equal(found.decomposition().presence_probability, found.posterior.kappa)  # type: ignore[arg-type]
 
 
 @torch.no_grad()
 def test_a_start_that_came_to_nothing_is_not_the_best(model: Umbra, monkeypatch: pytest.MonkeyPatch) -> None:
-    model.take_care(Search(4))
     batch, state = some_batch(), generator(3)
-    ends = [model.infer(batch, still(model.draw_latent_noise(batch, state))) for _ in range(4)]
-    faults = iter([torch.tensor([torch.nan, 2.0]), torch.tensor([5.0, torch.nan])] + [torch.tensor([9.0, 9.0])] * 2)
-    monkeypatch.setattr(model, "fault", lambda *given: next(faults))
-    found, _ = model.settle(batch, generator(3), None, model.annealed())
+    noises = [model.draw_latent_noise(batch, state) for _ in range(4)]
+    ends = [model.infer_posterior(batch, still(noise)) for noise in noises]
+    lengths = iter([torch.tensor([torch.nan, 2.0]), torch.tensor([5.0, torch.nan])] + [torch.tensor([9.0, 9.0])] * 2)
+    monkeypatch.setattr(model, "description_length", lambda *given: next(lengths))
+    found = searched(model, batch, noises, model.annealed(), Search(4))
     assert torch.equal(found.mu_attr, torch.stack([ends[1].mu_attr[0], ends[0].mu_attr[1]]))
-
-
-def test_scenes_from_the_prior(model: Umbra) -> None:
-    """Each pixel has the colour of one layer, as often as its share says, and noise."""
-    scene = model.sample_prior(40, 3, 4, generator())
-    assert scene.image.shape == (40, 3, 3, 16, 16)
-    shown = scene.rendering
-    colours = torch.cat([shown.background[:, :, None], shown.appearance], 2)
-    share, mean = shown.perceived[:, :, :, None], shown.reconstruction
-    spread = (share * (colours - mean[:, :, None]).square()).sum(2) + SMALL.sigma_x**2
-    scaled = (scene.image - mean) / spread.sqrt()
-    assert float(scaled.mean()) == pytest.approx(0.0, abs=0.01)
-    assert float(scaled.square().mean()) == pytest.approx(1.0, abs=0.02)
-    nearest = (scene.image[:, :, None] - colours).square().sum(3).amin(2)
-    assert float(nearest.mean()) < 3 * SMALL.sigma_x**2
 
 
 def test_it_is_saved_with_its_method(model: Umbra, tmp_path: Path) -> None:
@@ -443,12 +459,13 @@ def test_it_is_saved_with_its_method(model: Umbra, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "config.json").read_text())["method"] == "umbra"
     batch = some_batch()
     model.eval()
-    assert torch.equal(again.decompose(batch, generator()).layer_masks, model.decompose(batch, generator()).layer_masks)
+    left, right = (one.infer(batch, generator()).decomposition() for one in (again, model))
+    assert torch.equal(left.layer_masks, right.layer_masks)
 
 
 def test_the_preset_is_small_and_has_the_networks_of_compact() -> None:
-    preset, compact = EXPERIMENTS["umbra"], EXPERIMENTS["compact"]
-    assert sum(value.numel() for value in preset.kind(preset.model).parameters()) < 4_000_000
+    preset, compact = experiment("umbra"), experiment("compact")
+    assert sum(value.numel() for value in Umbra(preset.model).parameters()) < 4_000_000
     assert preset.model.object_decoder == compact.model.object_decoder
 
 
@@ -461,7 +478,7 @@ def test_what_fades_in(step: int, mixture: float, costs: float) -> None:
     assert float(at.weight_costs) == pytest.approx(costs)
     assert at.temperature_prs == OclocSchedule(steps=1000).at(step).temperature_prs
     tensors = at.tensors("cpu")
-    assert float(tensors.weight_costs) == pytest.approx(costs)  # type: ignore[attr-defined]
+    assert float(tensors.weight_costs) == pytest.approx(costs)
 
 
 def test_what_is_there_from_the_start() -> None:

@@ -11,8 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
-from viewslots.metrics.extras import SHADOW, hidden_share, scene_extras, shadow_pixels
-from viewslots.metrics.ratios import Ratio, SceneRatios
+from viewslots.metrics.extras import SHADOW, Ratio, SceneRatios, hidden_share, scene_extras, shadow_pixels
 from viewslots.metrics.score import METRICS, SceneScores
 from viewslots.protocol.repeats import Repeats, by_objects, by_occlusion
 from viewslots.types import Decomposition, SceneBatch
@@ -214,6 +213,16 @@ def test_hidden_share_by_hand(toy: SceneTruth) -> None:
     assert hidden_share(replace(toy, shapes=shapes, view_mask=torch.tensor([[False, True]]))).tolist() == [0.0]
 
 
+def test_without_truth_pictures_alone_are_judged(toy: SceneTruth) -> None:
+    layer = torch.where(toy.segment == BACK, 0, toy.segment.long() + 1)
+    whole = extras(answer_of(layer, 3), toy)
+    batch, bare = pictures(layer), replace(toy, segment=None, shapes=None, shadows=None)
+    found = scene_extras(answer_of(layer, 3), bare, batch).values()
+    assert found == whole | dict.fromkeys(("ari_a_without_shadows", "shadow_claimed", "identity"))
+    assert hidden_share(bare) is hidden_share(replace(toy, shapes=None)) is None
+    assert extras(answer_of(layer, 3), replace(toy, shapes=None)) == whole  # the segment tells enough
+
+
 def test_ratios_by_hand() -> None:
     ratios = SceneRatios({"a": Ratio(np.array([1.0, 3.0]), np.array([2.0, 4.0])), "b": Ratio.nothing(2)})
     assert ratios.values() == {"a": 4 / 6, "b": None}
@@ -258,5 +267,6 @@ def test_groups_by_occlusion(repeats: Repeats) -> None:
     assert list(found) == ["least", "middle", "most"]
     assert found["least"]["paper"]["OCA"] == pytest.approx(2 + 5)
     assert found["most"]["extras"]["x"] == pytest.approx(0.5)
-    few = Repeats(repeats.scores, repeats.extras, repeats.num_objects[:1], repeats.hidden[:1])
+    few = replace(repeats, hidden=repeats.hidden[:1])
     assert list(by_occlusion(few)) == ["least"]
+    assert by_occlusion(replace(repeats, hidden=None)) == by_objects(replace(repeats, num_objects=None)) == {}

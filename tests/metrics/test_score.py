@@ -11,8 +11,9 @@ from toy_scenes import padded, perfect_prediction, random_prediction, random_tru
 
 from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
-from viewslots.metrics import comparison
+from viewslots.metrics import score as score_module
 from viewslots.metrics.arrays import scene_truth
+from viewslots.metrics.objects import true_objects
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.types import Decomposition
 
@@ -63,6 +64,38 @@ def test_same_as_the_slow_twins_without_depth_order() -> None:
     scenes = slow_scenes(prediction, truth)
     assert score_scenes(prediction, truth).paper() == pytest.approx(slow_paper(scenes), abs=1e-9)
     assert score_scenes(prediction, truth).pooled() == pytest.approx(slow_pooled(scenes), abs=1e-9)
+
+
+@pytest.mark.parametrize("has_background", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_same_as_the_slow_twins_without_complete_shapes(seed: int, has_background: bool) -> None:
+    """What needs them is missing; the rest is as if they were known."""
+    prediction, truth = case(seed, 4, has_background)
+    scenes = slow_scenes(prediction, truth)
+    found = score_scenes(prediction, replace(truth, shapes=None, overlap=None, depth_order=None))
+    lost = {"IoU", "F1", "OOA"}
+    for values, expected, names in (
+        (found.paper(), slow_paper(scenes), lost),
+        (found.pooled(), slow_pooled(scenes), lost | {"ARI-O", "AMI-O"}),
+    ):
+        assert {name for name, value in values.items() if value is None} == names
+        assert values == pytest.approx(expected | dict.fromkeys(names), abs=1e-9)
+
+
+def test_without_a_segment_nothing_is_scored() -> None:
+    prediction, truth = case()
+    found = score_scenes(prediction, replace(truth, segment=None))
+    assert found.paper() == found.pooled() == dict.fromkeys(METRICS)
+    assert found.per_scene() == {name: [None] * 4 for name in METRICS}
+
+
+def test_room_for_objects() -> None:
+    _, truth = case()
+    assert true_objects(truth) == truth.shapes.shape[2]
+    segment = torch.tensor([[[[3, 255]], [[9, 255]]]], dtype=torch.uint8)
+    bare = replace(truth, segment=segment, shapes=None, view_mask=torch.tensor([[True, False]]))
+    assert true_objects(bare) == 4  # the padded view names nothing
+    assert true_objects(replace(bare, segment=torch.full_like(segment, 255))) == 0
 
 
 def toy() -> tuple[Decomposition, SceneTruth]:
@@ -221,7 +254,7 @@ def test_scenes_with_different_numbers_of_views() -> None:
 def test_blocks_of_scenes_score_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     prediction, truth = case(4)
     whole = score_scenes(prediction, truth)
-    monkeypatch.setattr(comparison, "NUMBERS_AT_ONCE", {"cpu": 1})
+    monkeypatch.setattr(score_module, "NUMBERS_AT_ONCE", {"cpu": 1})
     assert close(score_scenes(prediction, truth), whole)
 
 

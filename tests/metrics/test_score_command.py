@@ -17,7 +17,7 @@ from toy_scenes import random_prediction, random_truth, slow_scenes
 
 from viewslots import cli
 from viewslots.bench import metrics as bench
-from viewslots.data import npz_guard
+from viewslots.data.exchange import npz
 from viewslots.metrics import arrays
 from viewslots.metrics.score import METRICS
 
@@ -154,6 +154,20 @@ def test_depth_order_of_the_truth_is_optional(folder: Folder) -> None:
     assert found["paper"]["OOA"] is not None
 
 
+@pytest.mark.parametrize("names", [("segment",), ("segment", "depth_order")])
+def test_complete_shapes_of_the_truth_are_optional(folder: Folder, names: tuple[str, ...]) -> None:
+    prediction, truth, expected = case()
+    folder.save(prediction, {name: truth[name] for name in names})
+    files = [str(folder.path / name) for name in ("pred.npz", "truth.npz")]
+    words = [sys.executable, "-m", "viewslots", "score", *files, "--device", "cpu"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    found, lost = json.loads(done.stdout), {"IoU", "F1", "OOA"}
+    assert found["paper"] == pytest.approx(expected["paper"] | dict.fromkeys(lost), abs=1e-9)
+    lost |= {"ARI-O", "AMI-O"}
+    assert found["pooled"] == pytest.approx(expected["pooled"] | dict.fromkeys(lost), abs=1e-9)
+    assert done.stderr == "the truth has no shapes, so IoU, F1, OOA and pooled ARI-O, AMI-O are null\n"
+
+
 def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Arrays], Arrays]:
     return lambda files: files | {name: change(files[name])}
 
@@ -199,7 +213,6 @@ BAD_PREDICTIONS = {
 }
 BAD_TRUTHS = {
     "no array segment": lambda files: {name: v for name, v in files.items() if name != "segment"},
-    "no array shapes": lambda files: {name: v for name, v in files.items() if name != "shapes"},
     "segment: .*int32.*uint8": changed("segment", lambda v: v.astype(np.int32)),
     r"segment: .*\(3, 2, 7, 7\).*\[4,2,7,7\]": lambda files: {name: v[:3] for name, v in files.items()},
     r"segment: .*\(4, 1, 7, 7\)": lambda files: {name: v[:, :1] for name, v in files.items()},
@@ -307,7 +320,7 @@ def test_a_scene_of_any_size_is_not_taken(folder: Folder, monkeypatch: pytest.Mo
 
 
 def test_large_arrays_with_scattered_scenes_are_not_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(npz_guard, "WHOLE_LIMIT", 1000)
+    monkeypatch.setattr(npz, "WHOLE_LIMIT", 1000)
     prediction, truth, _ = case()
     line = folder.refused(prediction | {"layer_masks": np.asfortranarray(prediction["layer_masks"])}, truth)
     assert "layer_masks: 7.7 KiB in Fortran's order; save it through np.ascontiguousarray" in line

@@ -1,32 +1,34 @@
 """The protocol: what a method sees, with which random numbers, and that results are what the steps by hand give."""
 
 import json
-from dataclasses import asdict, replace
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from disc_world import COUNTS, VIEWS, disc_store
+from disc_world import COUNTS, SIZE, VIEWS, disc_store
 
 from viewslots.cli import main
-from viewslots.commands.evaluation import estimate_viewpoints
+from viewslots.commands.evaluation import estimate_viewpoints, scored_step
 from viewslots.commands.evaluation import evaluate as evaluate_command
-from viewslots.data.dataset import SceneDataset
-from viewslots.data.disk import sha256
-from viewslots.data.store import Store
+from viewslots.data.dataset import SceneDataset, SceneTruth
+from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
-from viewslots.experiments import experiment
-from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.search import Search
-from viewslots.methods.per_view.model import PerView
-from viewslots.methods.umbra.config import UmbraConfig
-from viewslots.methods.umbra.model import Umbra
+from viewslots.files import sha256
+from viewslots.methods.contract import Search
+from viewslots.methods.kmeans.model import KMeansMethod
+from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
-from viewslots.protocol.evaluate import BATCH, Plan, evaluate, keyed_generator
+from viewslots.protocol import evaluate as protocol
+from viewslots.protocol.evaluate import BATCH, Plan, Seen, evaluate, fewest_views, keyed_generator
+from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
+from viewslots.runs import load_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch
 
 PLAN = Plan("test1", views=2, slots=2, repeats=2, batch=3)
@@ -37,20 +39,39 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return disc_store(tmp_path_factory.mktemp("protocol") / "discs")
 
 
-@pytest.fixture(scope="module")
-def model() -> Ocloc:
-    """Untrained, but off its start, so that noise and pictures both matter."""
-    made, rng = Ocloc(experiment("tiny").model).eval(), torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter += 0.15 * torch.randn(parameter.shape, generator=rng)
-    return made
+@dataclass(frozen=True)
+class KnowingAnswer:
+    """The truth of the scenes that were seen; what is asked of it is written down."""
+
+    method: "Knowing"
+    batch: SceneBatch
+    seed: int
+    slots: int
+    drawn: float
+
+    def decomposition(self) -> Decomposition:
+        return self.method.truth_of(self.batch, self.slots)
+
+    @property
+    def view_codes(self) -> torch.Tensor:
+        name, scenes, views = self.method.find(self.batch)
+        self.method.asked.append(("codes", name, scenes, views, self.seed))
+        return torch.from_numpy(np.asarray(self.method.splits[name]["camera"])[np.ix_(scenes, views)])
+
+    def new_views(self, batch: SceneBatch, generator: torch.Generator) -> "KnowingAnswer":
+        drawn = float(torch.rand((), generator=generator))
+        name, scenes, views = self.method.find(batch)
+        self.method.asked.append(("new", name, scenes, views, generator.initial_seed(), drawn))
+        return KnowingAnswer(self.method, batch, self.seed, self.slots, drawn)
 
 
 class Knowing:
     """Sees through everything: answers with the truth, view codes are the cameras, new views are shown as they are."""
 
-    knows_viewpoints = True
+    name: ClassVar[str] = "knowing"
+    needs_camera: ClassVar[bool] = False
+    has_viewpoints: ClassVar[bool] = True
+    default_search: ClassVar[Search | None] = Search(starts=2)
 
     def __init__(self, store: Store, split: str = "test1") -> None:
         self.splits = {name: store.split(name) for name in (split, "valid")}
@@ -63,7 +84,7 @@ class Knowing:
         assert (corner[..., 1] == corner[:, :1, 1]).all()
         return list(COUNTS)[int(corner[0, 0, 2])], corner[:, 0, 1].tolist(), corner[0, :, 0].tolist()
 
-    def answer(self, batch: SceneBatch, slots: int) -> Decomposition:
+    def truth_of(self, batch: SceneBatch, slots: int) -> Decomposition:
         name, scenes, views = self.find(batch)
         split = self.splits[name]
         segment = torch.from_numpy(np.asarray(split["segment"])[np.ix_(scenes, views)]).long()
@@ -74,20 +95,62 @@ class Knowing:
         masks = torch.nn.functional.one_hot(layer, slots + 1).movedim(-1, 2).float()
         return Decomposition(batch.image, masks, True, shapes, visible.float(), None, order)
 
-    def decompose(self, batch: SceneBatch, generator: torch.Generator, slots: int | None) -> Decomposition:
-        self.asked.append(("decompose", *self.find(batch), generator.initial_seed(), slots))
-        return self.answer(batch, slots)
+    def infer(
+        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None, search: Search | None = None
+    ) -> KnowingAnswer:
+        seed, drawn = generator.initial_seed(), float(torch.rand((), generator=generator))
+        self.asked.append(("infer", *self.find(batch), seed, slots, search))
+        assert slots is not None
+        return KnowingAnswer(self, batch, seed, slots, drawn)
 
-    def decompose_new_views(
-        self, given: SceneBatch, new: SceneBatch, generator: torch.Generator, slots: int | None
-    ) -> Decomposition:
-        self.asked.append(("new", *self.find(given), self.find(new)[2], generator.initial_seed(), slots))
-        return self.answer(new, slots)
 
-    def view_codes(self, batch: SceneBatch, generator: torch.Generator, slots: int | None) -> torch.Tensor:
-        name, scenes, views = self.find(batch)
-        self.asked.append(("codes", name, scenes, views, generator.initial_seed(), slots))
-        return torch.from_numpy(np.asarray(self.splits[name]["camera"])[np.ix_(scenes, views)])
+class GuessingAnswer:
+    """Layers drawn at random: another draw for new views, from where the generator stands."""
+
+    def __init__(self, batch: SceneBatch, generator: torch.Generator, slots: int) -> None:
+        B, M, _, H, W = batch.image.shape
+        self.slots, self.image = slots, batch.image
+        self.masks = torch.rand(B, M, slots + 1, H, W, generator=generator).softmax(2)
+        self.view_codes = torch.rand(B, M, 3, generator=generator)
+
+    def decomposition(self) -> Decomposition:
+        objects = self.masks[:, :, 1:]
+        presence, order = objects.amax((1, 3, 4)), objects.amax((3, 4))
+        return Decomposition(self.image * 0.9, self.masks, True, objects, presence, presence, order)
+
+    def new_views(self, batch: SceneBatch, generator: torch.Generator) -> "GuessingAnswer":
+        return GuessingAnswer(batch, generator, self.slots)
+
+
+class Guessing(torch.nn.Module):
+    """Like a trained model, with noise in all that it says; a search draws more."""
+
+    name: ClassVar[str] = "guessing"
+    needs_camera: ClassVar[bool] = False
+    has_viewpoints: ClassVar[bool] = True
+    default_search: ClassVar[Search | None] = None
+    slots, image_size = 2, (SIZE, SIZE)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(7))
+
+    def infer(
+        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None, search: Search | None = None
+    ) -> GuessingAnswer:
+        for _ in range(0 if search is None else search.draws):
+            torch.rand(1, generator=generator)
+        return GuessingAnswer(batch, generator, slots or self.slots)
+
+
+class Searching(Guessing):
+    name = "searching"
+    default_search = Search(starts=4, looks=1, refinement=30)
+
+
+@pytest.fixture
+def model() -> Guessing:
+    return Guessing()
 
 
 def seed_of(*words: object) -> int:
@@ -110,71 +173,232 @@ def test_the_truth_scores_one(store: Store) -> None:
 
 def test_what_a_method_is_shown(store: Store) -> None:
     """First M views of every scene in batches of three, the last ones held out, cameras fitted on valid."""
-    method = Knowing(store)
-    evaluate(method, store, replace(PLAN, repeats=2, seed=9))
-    decompose = [asked for asked in method.asked if asked[0] == "decompose"]
+    method, search = Knowing(store), Search(starts=3)
+    evaluate(method, store, replace(PLAN, seed=9, search=search))
     expected = [
-        ("decompose", "test1", scenes, [0, 1], seed_of(9, repeat, scenes[0]), 2)
+        ("infer", "test1", scenes, [0, 1], seed_of(9, repeat, scenes[0]), 2, search)
         for scenes in ([0, 1, 2], [3, 4, 5], [6])
         for repeat in range(2)
     ]
-    assert decompose == expected
-    new = [asked for asked in method.asked if asked[0] == "new"]
-    assert [(asked[3], asked[4]) for asked in new] == [([0, 1], [2, 3, 4, 5])] * 6
-    assert [asked[5] for asked in new] == [asked[4] for asked in decompose]
-    codes = [asked for asked in method.asked if asked[0] == "codes"]
-    assert {(asked[1], tuple(asked[3])) for asked in codes} == {("valid", (0, 1)), ("test1", (0, 1))}
-    fitted = [scene for asked in codes if asked[1] == "valid" for scene in asked[2]]
-    assert fitted == list(range(COUNTS["valid"]))
-    behind = {(asked[4], tuple(asked[2])) for asked in codes if asked[1] == "test1"}
-    assert behind == {(asked[4], tuple(asked[2])) for asked in decompose}
+    expected += [
+        ("infer", "valid", scenes, [0, 1], seed_of(9, "valid", scenes[0]), 2, search)
+        for scenes in ([0, 1, 2], [3, 4, 5], [6, 7])
+    ]
+    assert [asked for asked in method.asked if asked[0] == "infer"] == expected
+
+
+def test_each_scene_is_inferred_once_a_repeat(store: Store) -> None:
+    """Scores, held-out views and camera probes are asked of the same answer."""
+    for plan in (PLAN, replace(PLAN, repeats=3, views=3), replace(PLAN, new_views=2), replace(PLAN, extras=False)):
+        method = Knowing(store)
+        evaluate(method, store, plan)
+        inferred = Counter((asked[1], scene) for asked in method.asked if asked[0] == "infer" for scene in asked[2])
+        expected = {("test1", scene): plan.repeats for scene in range(COUNTS["test1"])}
+        if plan.extras and plan.new_views is None:
+            expected |= {("valid", scene): 1 for scene in range(COUNTS["valid"])}  # where the probes are fitted
+        assert inferred == expected
+
+
+def test_new_views_go_on_with_the_generator_of_the_inference(store: Store) -> None:
+    """The second number of the batch's own generator: the first was drawn by the inference."""
+    for plan, views in ((PLAN, [2, 3, 4, 5]), (replace(PLAN, new_views=2), [4, 5])):
+        method = Knowing(store)
+        evaluate(method, store, plan)
+        expected = []
+        for scenes in ([0, 1, 2], [3, 4, 5], [6]):
+            for repeat in range(2):
+                generator = keyed_generator(0, repeat, scenes[0])
+                drawn = torch.rand(2, generator=generator)
+                second = float(drawn[1])
+                expected.append(("new", "test1", scenes, views, generator.initial_seed(), second))
+        assert [asked for asked in method.asked if asked[0] == "new"] == expected
+
+
+def test_codes_are_those_of_the_scored_answers(store: Store) -> None:
+    method = Knowing(store)
+    evaluate(method, store, PLAN)
+    behind = [asked[1:5] for asked in method.asked if asked[0] == "infer"]
+    assert [asked[1:5] for asked in method.asked if asked[0] == "codes"] == behind
 
 
 def test_viewpoint_estimation_scores_the_last_views(store: Store) -> None:
     method = Knowing(store)
     found = evaluate(method, store, replace(PLAN, views=3, new_views=2))
-    assert {asked[0] for asked in method.asked} == {"new"}
-    assert {(tuple(asked[3]), tuple(asked[4])) for asked in method.asked} == {((0, 1, 2), (4, 5))}
+    assert {(asked[0], tuple(asked[3])) for asked in method.asked} == {("infer", (0, 1, 2)), ("new", (4, 5))}
     assert found.one(0)["paper"]["ARI-A"] == found.one(0)["extras"]["identity"] == 1.0
     assert set(found.one(0)["extras"]) == {"ari_a_without_shadows", "shadow_claimed", "identity", "mse", "psnr"}
 
 
-def test_without_extras_only_decompose_is_asked(store: Store) -> None:
+def test_without_extras_nothing_else_is_asked(store: Store) -> None:
     method = Knowing(store)
     found = evaluate(method, store, replace(PLAN, extras=False))
-    assert {asked[0] for asked in method.asked} == {"decompose"}
+    assert {asked[0] for asked in method.asked} == {"infer"}
     assert found.one(0)["extras"] == {}
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Data sets whose truth lacks these kinds."""
+    told = SceneDataset.truth
+
+    def truth(self: SceneDataset, *arguments: Any) -> SceneTruth:
+        return replace(told(self, *arguments), **dict.fromkeys(names))
+
+    monkeypatch.setattr(SceneDataset, "truth", truth)
+
+
+def test_without_complete_shapes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not need them is as before."""
+    whole = evaluate(Guessing(), store, PLAN)
+    without(monkeypatch, "shapes", "overlap")
+    found = evaluate(Guessing(), store, PLAN)
+    lost = {"paper": {"IoU", "F1", "OOA"}, "pooled": {"IoU", "F1", "OOA", "ARI-O", "AMI-O"}, "extras": set()}
+    for kind, names in lost.items():
+        expected = {name: None if name in names else value for name, value in whole.one(1)[kind].items()}
+        assert found.one(1)[kind] == pytest.approx(expected, abs=1e-12)
+    assert found.missing == {"shapes": ["IoU", "F1", "OOA", "pooled ARI-O", "pooled AMI-O", "by_occlusion"]}
+    written = summary(found, seed=0)
+    assert written["by_occlusion"] == {}
+    assert written["by_objects"]
+    assert written["paper"]["ARI-O"] is not None
+    assert whole.missing == {}
+
+
+def test_without_a_segment_pictures_alone_are_scored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = evaluate(Guessing(), store, PLAN)
+    without(monkeypatch, "segment", "shapes", "overlap", "shadows", "depth_order", "num_objects")
+    found = evaluate(Guessing(), store, PLAN)
+    for kind in ("paper", "pooled"):
+        assert found.one(0)[kind] == dict.fromkeys(METRICS)
+    pictures = {"mse", "psnr", "novel_view_psnr", *CAMERA_SCORES}
+    assert found.one(0)["extras"] == {
+        name: value if name in pictures else None for name, value in whole.one(0)["extras"].items()
+    }
+    assert set(found.missing) == {"segment", "num_objects"}
+    assert set(found.missing["segment"]) >= {*METRICS, "identity", "shadow_claimed", "by_occlusion"}
+    written = result(found, store, PLAN, {"method": "guessing", "run": "none"})
+    assert written["by_objects"] == written["by_occlusion"] == {}
+    assert written["missing"] == found.missing
+    assert found.scenes == written["scenes"] == COUNTS["test1"]
+    json.dumps(written, allow_nan=False)
+
+
+def test_without_cameras_or_shadows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "camera", "shadows")
+    found = evaluate(Guessing(), store, PLAN)
+    assert {name for name, value in found.one(0)["extras"].items() if value is None} == {
+        "ari_a_without_shadows",
+        "shadow_claimed",
+        *CAMERA_SCORES,
+    }
+    assert set(found.missing) == {"shadows", "camera"}
+    assert evaluate(Guessing(), store, replace(PLAN, extras=False)).missing == {}
+    assert set(evaluate(KMeansMethod(), store, PLAN).missing) == {"shadows"}
+
+
+class Changed(Store):
+    """A store whose arrays are changed on the way."""
+
+    def __init__(self, store: Store, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        super().__init__(store.path, store.meta)
+        self.change = change
+
+    def split(self, name: str) -> SplitArrays:
+        arrays = super().split(name)
+        return replace(arrays, arrays=self.change(dict(arrays.arrays)))
+
+
+def test_poses_tell_where_cameras_stand(store: Store) -> None:
+    """The same positions, in the last column of a matrix; without either there are no camera scores."""
+
+    def posed(arrays: dict[str, Any]) -> dict[str, Any]:
+        position = arrays.pop("camera")
+        pose = np.zeros((*position.shape[:2], 4, 4), np.float32)
+        pose[..., :3, 3] = position
+        return arrays | {"pose": pose}
+
+    def blind(arrays: dict[str, Any]) -> dict[str, Any]:
+        return {name: values for name, values in arrays.items() if name != "camera"}
+
+    whole, found, none = (
+        evaluate(Guessing(), one, PLAN) for one in (store, Changed(store, posed), Changed(store, blind))
+    )
+    assert found.one(1) == whole.one(1)
+    assert found.missing == {}
+    assert none.missing == {"camera": list(CAMERA_SCORES)}
+    assert all(none.one(0)["extras"][name] is None for name in CAMERA_SCORES)
+
+
+def test_scenes_with_fewer_views_decide_how_many_can_be_asked_for(store: Store, tmp_path: Path) -> None:
+    """First and last views of a scene must not be the same ones."""
+
+    def ragged(arrays: dict[str, Any]) -> dict[str, Any]:
+        counts = np.full(len(arrays["image"]), VIEWS, np.uint8)
+        counts[1] = 3
+        return arrays | {"num_views": counts}
+
+    few = Changed(store, ragged)
+    assert fewest_views(few.split("test1")) == 3
+    assert fewest_views(store.split("test1")) == VIEWS
+    with pytest.raises(UserError, match="4 views asked for, but scenes have 3"):
+        evaluate(Guessing(), few, replace(PLAN, views=4))
+    with pytest.raises(UserError, match="2 views and 2 new ones asked for, but scenes have 3"):
+        evaluate(Guessing(), few, replace(PLAN, views=2, new_views=2))
+    assert Seen.of(SceneDataset(few.split("test1")), [0, 2], PLAN).new.image.shape[1] == 1
+
+
+def test_pictures_come_in_the_size_that_a_method_takes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Small(Guessing):
+        image_size = (16, 16)
+
+    asked = []
+    monkeypatch.setattr(protocol, "SceneDataset", lambda split, **options: asked.append(options))
+    for method in (Small(), Guessing(), KMeansMethod()):
+        protocol.shown_to(method, store, "test1", "cpu")
+    assert asked == [{"device": "cpu", "size": (16, 16)}, {"device": "cpu"}, {"device": "cpu"}]
+
+
+def test_cameras_are_shown_to_methods_that_need_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Needing(Guessing):
+        needs_camera = True
+
+    asked = []
+    monkeypatch.setattr(protocol, "SceneDataset", lambda split, **options: asked.append(options) or SceneDataset(split))
+    evaluate(Needing(), store, PLAN)
+    assert asked == [{"device": "cpu", "camera": True}] * 2  # test1, and valid for the probes
+    evaluate(Guessing(), store, replace(PLAN, extras=False))
+    assert asked[2:] == [{"device": "cpu"}]
 
 
 def test_with_all_views_seen_none_are_held_out(store: Store) -> None:
     assert evaluate(Knowing(store), store, replace(PLAN, views=VIEWS)).one(0)["extras"]["novel_view_psnr"] is None
 
 
-def test_a_model_by_hand(store: Store, model: Ocloc) -> None:
+@pytest.mark.parametrize("method", [KMeansMethod(), Guessing()], ids=lambda method: method.name)
+def test_a_method_by_hand(store: Store, method: Any) -> None:
     """Batch by batch with the documented generators, then the library's own scores."""
     dataset = SceneDataset(store.split("test1"))
-    found = evaluate(model, store, PLAN)
+    found = evaluate(method, store, PLAN)
     for repeat in range(2):
         parts = []
         for scenes in ([0, 1, 2], [3, 4, 5], [6]):
             batch = dataset.batch(scenes, FirstViews(2))
-            answer = model.decompose(batch, keyed_generator(0, repeat, scenes[0]), 2)
+            answer = method.infer(batch, keyed_generator(0, repeat, scenes[0]), 2).decomposition()
             parts.append(score_scenes(answer, dataset.truth(scenes, FirstViews(2))))
         assert found.one(repeat)["paper"] == SceneScores.concatenate(parts).paper()
         assert found.one(repeat)["pooled"] == SceneScores.concatenate(parts).pooled()
     assert found.one(0)["pooled"] != found.one(1)["pooled"]
 
 
-def test_new_views_of_a_model_by_hand(store: Store, model: Ocloc) -> None:
+def test_new_views_by_hand(store: Store, model: Guessing) -> None:
     dataset, plan = SceneDataset(store.split("test1")), replace(PLAN, views=3, new_views=2, repeats=1, batch=10)
-    scenes = list(range(COUNTS["test1"]))
-    given, new = dataset.batch(scenes, FirstViews(3)), dataset.batch(scenes, LastViews(2))
-    answer = model.decompose_new_views(given, new, keyed_generator(0, 0, 0), 2)
-    expected = score_scenes(answer, dataset.truth(scenes, LastViews(2)))
+    scenes, generator = list(range(COUNTS["test1"])), keyed_generator(0, 0, 0)
+    answer = model.infer(dataset.batch(scenes, FirstViews(3)), generator, 2)
+    shown = answer.new_views(dataset.batch(scenes, LastViews(2)), generator).decomposition()
+    expected = score_scenes(shown, dataset.truth(scenes, LastViews(2)))
     assert evaluate(model, store, plan).one(0)["paper"] == expected.paper()
 
 
-def test_repeats_do_not_depend_on_their_number_nor_seeds_on_each_other(store: Store, model: Ocloc) -> None:
+def test_repeats_do_not_depend_on_their_number_nor_seeds_on_each_other(store: Store, model: Guessing) -> None:
     plan = replace(PLAN, extras=False)
     one, two, other = (
         evaluate(model, store, p).one(0)["paper"] for p in (replace(plan, repeats=1), plan, replace(plan, seed=1))
@@ -209,13 +433,12 @@ def test_impossible_plans_are_refused(store: Store, change: dict[str, Any], word
 
 def test_methods_without_viewpoints(store: Store) -> None:
     """They are scored, without what they cannot answer, and refuse viewpoint estimation."""
-    baseline = PerView(experiment("tiny").model).eval()
-    extras = evaluate(baseline, store, replace(PLAN, repeats=1)).one(0)["extras"]
+    extras = evaluate(KMeansMethod(), store, replace(PLAN, repeats=1)).one(0)["extras"]
     assert extras["psnr"] is not None
     assert extras["novel_view_psnr"] is None
     assert extras["camera_linear_position"] is None
     with pytest.raises(UserError, match="no viewpoints to estimate"):
-        evaluate(baseline, store, replace(PLAN, new_views=2))
+        evaluate(KMeansMethod(), store, replace(PLAN, new_views=2))
 
 
 def test_a_store_without_a_validation_split_has_no_probes(store: Store) -> None:
@@ -228,7 +451,7 @@ def test_a_store_without_a_validation_split_has_no_probes(store: Store) -> None:
     assert extras["novel_view_psnr"] is not None
 
 
-def test_summary_by_hand(store: Store, model: Ocloc) -> None:
+def test_summary_by_hand(store: Store, model: Guessing) -> None:
     """Means and deviations over repeats; intervals contain the mean of all scenes and shrink to it for one scene."""
     repeats = evaluate(model, store, replace(PLAN, repeats=3))
     found = summary(repeats, seed=0)
@@ -243,10 +466,8 @@ def test_summary_by_hand(store: Store, model: Ocloc) -> None:
     assert means == [COUNTS["test1"] / len(found["by_objects"]), COUNTS["test1"] / 3]
 
 
-def test_bootstrap_of_a_score_by_hand(store: Store, model: Ocloc) -> None:
+def test_bootstrap_of_a_score_by_hand(store: Store, model: Guessing) -> None:
     """For the mean over scenes, each scene's value is its mean over repeats; resample those."""
-    from viewslots.protocol.uncertainty import resampled_scenes
-
     repeats = evaluate(model, store, replace(PLAN, extras=False))
     scene_means = np.mean([part.per_scene()["IoU"] for part in repeats.scores], 0)
     drawn = [scene_means[scenes].mean() for scenes in resampled_scenes(len(scene_means), 4)]
@@ -261,33 +482,42 @@ def test_results_tell_what_they_are(store: Store) -> None:
     }  # fmt: skip
     assert written["data"]["sha256"] == sha256(store.path / "meta.json")
     assert written["data"]["preset"] == "clevr-m1"
+    assert (written["search"], written["missing"]) == (None, {})
     assert set(written["paper"]) == set(written["pooled"]) == set(METRICS)
     json.dumps(written, allow_nan=False)
 
 
-@pytest.fixture(scope="module")
-def saved(model: Ocloc, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("saved") / "model"
-    model.save_pretrained(folder)
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that holds a `Guessing`, as far as the commands can tell; kept at step 12,000 of 16,000."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    config = {"preset": "tiny", "schedule": {"steps": 16_000}, "seed": 4, "data": "live", "world": "clevr-m1"}
+    (folder / "run.json").write_text(json.dumps({"step": 12_000, "config": config}))
+    monkeypatch.setattr("viewslots.runs.load_run", lambda source, which: Guessing())
     return folder
 
 
-def test_evaluate_command(store: Store, saved: Path, model: Ocloc, tmp_path: Path, capsys: Any) -> None:
+def test_evaluate_command(store: Store, saved: Path, model: Guessing, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "results" / "test1.json"
     evaluate_command(str(saved), data=store.path, out=out, views=3, repeats=2, device="cpu", seed=3)
     written = json.loads(out.read_text())
     expected = evaluate(model, store, Plan("test1", views=3, slots=2, repeats=2, seed=3, batch=BATCH))
     assert written["repeats"] == [expected.one(0), expected.one(1)]
-    assert written["slots"] == model.config.slots
-    assert (written["method"], written["run"], written["device"]) == ("ocloc", "model", "cpu")
+    assert (written["slots"], written["trained_slots"], written["parameters"]) == (2, 2, 7)
+    assert written["image_size"] == written["data"]["image_size"] == [SIZE, SIZE]
+    assert (written["method"], written["run"], written["device"]) == ("guessing", "model", "cpu")
     assert written["provenance"]["torch"] == torch.__version__
-    assert written["care"] is None  # the paper's answers
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["results"] == str(out)
-    assert printed["pooled"]["ARI-A"] == round(written["pooled"]["ARI-A"]["mean"], 4)
+    assert written["search"] is None
+    assert (written["training"]["steps"], written["training"]["scored_step"]) == (16_000, 12_000)
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["results"] == str(out)
+    assert json.loads(printed.out)["pooled"]["ARI-A"] == round(written["pooled"]["ARI-A"]["mean"], 4)
+    assert printed.err == ""
 
 
-def test_estimate_viewpoints_command(store: Store, saved: Path, model: Ocloc, tmp_path: Path) -> None:
+def test_estimate_viewpoints_command(store: Store, saved: Path, model: Guessing, tmp_path: Path) -> None:
     out = tmp_path / "new.json"
     estimate_viewpoints(str(saved), data=store.path, out=out, given=2, new=3, repeats=1, device="cpu")
     written = json.loads(out.read_text())
@@ -296,73 +526,112 @@ def test_estimate_viewpoints_command(store: Store, saved: Path, model: Ocloc, tm
     assert (written["task"], written["views"], written["new_views"]) == ("viewpoint estimation", 2, 3)
 
 
-def test_careful_answers_are_scored_and_say_so(store: Store, saved: Path, tmp_path: Path) -> None:
-    careful, plans = Ocloc.from_pretrained(saved).eval(), []
-    careful.take_care(Search(3))
-    for command, views, new in (
-        (evaluate_command, {"views": 3}, None),
-        (estimate_viewpoints, {"given": 3, "new": 2}, 2),
-    ):
-        out = tmp_path / "careful.json"
-        command(str(saved), data=store.path, out=out, repeats=1, device="cpu", careful=3, extras=False, **views)  # type: ignore[operator]
-        written = json.loads(out.read_text())
-        plans.append(Plan("test1", views=3, new_views=new, slots=2, repeats=1, extras=False))
-        assert written["repeats"] == [evaluate(careful, store, plans[-1]).one(0)]
-        assert written["care"] == {"starts": 3, "looks": 0, "refinement": 0}
-    plain = evaluate(Ocloc.from_pretrained(saved).eval(), store, plans[0])
-    assert evaluate(careful, store, plans[0]).one(0) != plain.one(0)
+def test_missing_truth_is_told_in_one_line(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without(monkeypatch, "shapes", "num_objects")
+    evaluate_command("kmeans", data=store.path, out=tmp_path / "floor.json", repeats=1, device="cpu")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "missing: shapes (IoU, F1, OOA, pooled ARI-O, pooled AMI-O, by_occlusion), num_objects (by_objects)" in line
+    assert set(json.loads((tmp_path / "floor.json").read_text())["missing"]) == {"shapes", "num_objects"}
+
+
+def test_the_scored_step(tmp_path: Path) -> None:
+    """best.json and last.json of a run, run.json of a saved model; None where nothing tells."""
+    run, model = tmp_path / "run", tmp_path / "model"
+    for folder, kind in ((run, "viewslots run"), (model, "a model")):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"kind": kind}))
+    assert scored_step(str(run), "best") is scored_step(str(model), "best") is None
+    for file, step in ((run / "best.json", 30), (run / "last.json", 40), (model / "run.json", 50)):
+        file.write_text(json.dumps({"step": step}))
+    assert [scored_step(str(run), which) for which in ("best", "last")] == [30, 40]
+    assert scored_step(str(model), "last") == 50
+    (model / "run.json").write_text(json.dumps({"step": "many"}))
+    assert scored_step(str(model), "best") is None
+    assert scored_step("hf:someone/something", "best") is None
+    assert scored_step("compact", "best") == 40_000
+
+
+def test_a_model_replaced_while_it_is_read_is_read_again(
+    store: Store, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending = [13_000, 14_000]
+
+    def overtaken(source: str, which: str) -> Guessing:
+        if pending:
+            told = json.loads((saved / "run.json").read_text())
+            (saved / "run.json").write_text(json.dumps(told | {"step": pending.pop(0)}))
+        return Guessing()
+
+    monkeypatch.setattr("viewslots.runs.load_run", overtaken)
+    out = tmp_path / "x.json"
+    evaluate_command(str(saved), data=store.path, out=out, repeats=1, device="cpu", extras=False)
+    assert json.loads(out.read_text())["training"]["scored_step"] == 14_000
+
+
+OWN = Searching.default_search
 
 
 @pytest.mark.parametrize(
-    ("asked", "care"),
+    ("kind", "asked", "search"),
     [
-        ({"refine": 2}, Search(refinement=2)),
-        ({"careful": 2, "looks": 1, "refine": 1}, Search(2, looks=1, refinement=1)),
+        (Guessing, {}, None),
+        (Guessing, {"starts": 3}, Search(3)),
+        (Guessing, {"refine": 2}, Search(refinement=2)),
+        (Guessing, {"starts": 2, "looks": 1, "refine": 1}, Search(2, looks=1, refinement=1)),
+        (Guessing, {"starts": 0}, None),
+        (Searching, {}, OWN),
+        (Searching, {"looks": 0, "refine": 0}, Search(starts=4)),
+        (Searching, {"starts": 1, "refine": 1}, Search(1, looks=1, refinement=1)),
+        (Searching, {"starts": 0}, None),
     ],
 )
-def test_care_as_it_is_asked_for(store: Store, saved: Path, tmp_path: Path, asked: dict[str, int], care: Care) -> None:
-    """Any of the three makes answers careful; those that are not named are as little as can be."""
-    careful = Ocloc.from_pretrained(saved).eval()
-    careful.take_care(care)
+def test_a_search_as_it_is_asked_for(
+    store: Store,
+    saved: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Guessing],
+    asked: dict[str, int],
+    search: Search | None,
+) -> None:
+    """What is not named stays as the method has it; the scores are those of the search, and say so."""
+    monkeypatch.setattr("viewslots.runs.load_run", lambda source, which: kind())
     for command, views, new in (
         (evaluate_command, {"views": 2}, None),
         (estimate_viewpoints, {"given": 2, "new": 2}, 2),
     ):
-        out = tmp_path / "careful.json"
+        out = tmp_path / "searched.json"
         command(str(saved), data=store.path, out=out, repeats=1, device="cpu", extras=False, **asked, **views)  # type: ignore[operator]
         written = json.loads(out.read_text())
-        plan = Plan("test1", views=2, new_views=new, slots=2, repeats=1, extras=False)
-        assert written["repeats"] == [evaluate(careful, store, plan).one(0)]
-        assert written["care"] == asdict(care)
+        plan = Plan("test1", views=2, new_views=new, slots=2, repeats=1, extras=False, search=search)
+        assert written["repeats"] == [evaluate(kind(), store, plan).one(0)]
+        assert written["search"] == (search and asdict(search))
 
 
-def test_a_method_of_its_own_care_takes_more_or_less(store: Store, tmp_path: Path) -> None:
-    """What is not named stays as the method has it."""
-    folder = tmp_path / "umbra"
-    Umbra(UmbraConfig(**vars(experiment("tiny").model))).save_pretrained(folder)
-    out = tmp_path / "umbra.json"
-    given = {"data": store.path, "out": out, "views": 1, "repeats": 1, "device": "cpu", "extras": False}
-    for asked, care in (
-        ({"looks": 0, "refine": 0}, replace(Umbra.care, looks=0, refinement=0)),
-        ({"careful": 1, "refine": 1}, replace(Umbra.care, starts=1, refinement=1)),
-        ({"careful": 1, "looks": 3}, replace(Umbra.care, starts=1, looks=3)),
-        ({"careful": 0}, None),
-    ):
-        evaluate_command(str(folder), **given, **asked)  # type: ignore[arg-type]
-        assert json.loads(out.read_text())["care"] == (care and asdict(care))
+@pytest.mark.parametrize("option", ["--starts", "--careful"])
+def test_careful_is_another_name_of_starts(
+    store: Store, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    out = tmp_path / "x.json"
+    words = ["--data", str(store.path), "--out", str(out), "--device", "cpu", "--repeats", "1", "--no-extras"]
+    monkeypatch.setattr("sys.argv", ["viewslots", "evaluate", str(saved), *words, option, "3"])
+    main()
+    assert json.loads(out.read_text())["search"] == {"starts": 3, "looks": 0, "refinement": 0}
 
 
 @pytest.mark.parametrize("command", ["evaluate", "estimate-viewpoints"])
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--careful", "-1"], "at least one start is needed, not -1"),
+        (["--starts", "-1"], "at least one start is needed, not -1"),
         (["--careful", "0", "--refine", "3"], "at least one start is needed, not 0"),
         (["--looks", "-1"], "looks must be 0 or more, not -1"),
         (["--refine", "-1"], "refinement must be 0 or more, not -1"),
     ],
 )
-def test_care_that_cannot_be_is_refused_in_one_line(
+def test_a_search_that_cannot_be_is_refused_in_one_line(
     store: Store,
     saved: Path,
     tmp_path: Path,
@@ -380,24 +649,17 @@ def test_care_that_cannot_be_is_refused_in_one_line(
     assert ended.value.code not in (0, None)
     printed = capsys.readouterr()
     assert [line for line in printed.err.splitlines() if line.strip()] == [
-        f"viewslots: --careful, --looks or --refine: {complaint}"
+        f"viewslots: --starts, --looks or --refine: {complaint}"
     ]
     assert printed.out == ""
     assert not out.exists()
 
 
-@pytest.mark.parametrize("asked", [{"careful": 3}, {"looks": 0}, {"refine": 5}])
-def test_kmeans_has_nothing_to_take_care_of(store: Store, tmp_path: Path, asked: dict[str, int]) -> None:
-    for command in (evaluate_command, estimate_viewpoints):
-        with pytest.raises(UserError, match="--careful, --looks, --refine: kmeans always answers alike"):
-            command("kmeans", data=store.path, out=tmp_path / "x.json", device="cpu", **asked)  # type: ignore[operator]
+@pytest.mark.parametrize("asked", [{"starts": 3}, {"looks": 0}, {"refine": 5}])
+def test_kmeans_has_nothing_to_search(store: Store, tmp_path: Path, asked: dict[str, int]) -> None:
+    with pytest.raises(UserError, match="kmeans always answers alike: leave out --starts, --looks and --refine"):
+        evaluate_command("kmeans", data=store.path, out=tmp_path / "x.json", device="cpu", **asked)  # type: ignore[arg-type]
     assert not (tmp_path / "x.json").exists()
-
-
-def test_the_per_view_baseline_takes_no_care(store: Store, tmp_path: Path) -> None:
-    PerView(experiment("tiny").model).save_pretrained(tmp_path / "baseline")
-    with pytest.raises(UserError, match="every view alone, from one start"):
-        evaluate_command(str(tmp_path / "baseline"), data=store.path, out=tmp_path / "x.json", refine=3, device="cpu")
 
 
 def test_the_floor_takes_the_paper_s_slots(store: Store, tmp_path: Path) -> None:
@@ -419,6 +681,7 @@ def test_a_place_nobody_may_write_to_is_refused_before_the_work(
 def test_commands_refuse_in_one_line(store: Store, saved: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.json"
     unknown = disc_store(tmp_path / "unknown", preset="of-our-own")
+    (saved / "run.json").unlink()
     for run, split in ((str(saved), "test2"), ("kmeans", "test1"), ("kmeans", "test2")):
         with pytest.raises(UserError, match="--slots"):  # neither model nor data name a preset
             evaluate_command(run, data=unknown.path, out=out, split=split, device="cpu")
@@ -431,3 +694,56 @@ def test_commands_refuse_in_one_line(store: Store, saved: Path, tmp_path: Path) 
     with pytest.raises(UserError, match="no viewpoints to estimate"):
         estimate_viewpoints("kmeans", data=store.path, out=out, given=2, new=2, device="cpu")
     assert not out.exists()
+
+
+@pytest.fixture
+def ocloc(tmp_path: Path) -> Path:
+    """A saved model: untrained, but off its start, so that noise and pictures both matter."""
+    presets = pytest.importorskip("viewslots.methods.ocloc.presets")
+    from viewslots.methods.registry import method_class
+
+    made, rng = method_class("ocloc")(presets.TINY).eval(), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter += 0.15 * torch.randn(parameter.shape, generator=rng)
+    made.save_pretrained(tmp_path / "ocloc")
+    return tmp_path / "ocloc"
+
+
+@pytest.mark.parametrize("search", [None, Search(3), Search(2, looks=1, refinement=1)])
+@pytest.mark.parametrize("new", [None, 2])
+def test_ocloc_through_the_commands(
+    store: Store, ocloc: Path, tmp_path: Path, search: Search | None, new: int | None
+) -> None:
+    """The file holds what the steps by hand give: one inference, all else asked of its answer."""
+    out = tmp_path / "x.json"
+    given: dict[str, Any] = {"data": store.path, "out": out, "repeats": 1, "device": "cpu", "extras": False}
+    if search is not None:
+        given |= {"starts": search.starts, "looks": search.looks, "refine": search.refinement}
+    if new is None:
+        evaluate_command(str(ocloc), views=3, **given)
+    else:
+        estimate_viewpoints(str(ocloc), given=3, new=new, **given)
+    written, model = json.loads(out.read_text()), load_run(ocloc)
+    dataset, scenes, generator = SceneDataset(store.split("test1")), list(range(7)), keyed_generator(0, 0, 0)
+    answer, chosen = model.infer(dataset.batch(scenes, FirstViews(3)), generator, 2, search), FirstViews(3)
+    if new is not None:
+        answer, chosen = answer.new_views(dataset.batch(scenes, LastViews(new)), generator), LastViews(new)
+    expected = score_scenes(answer.decomposition(), dataset.truth(scenes, chosen))
+    assert written["repeats"] == [{"paper": expected.paper(), "pooled": expected.pooled(), "extras": {}}]
+    assert written["search"] == (search and asdict(search))
+    assert (written["method"], written["trained_slots"]) == ("ocloc", 2)
+
+
+def test_the_per_view_baseline_has_nothing_to_search(store: Store, tmp_path: Path) -> None:
+    presets = pytest.importorskip("viewslots.methods.ocloc.presets")
+    from viewslots.methods.registry import method_class
+
+    method_class("per-view")(presets.TINY).save_pretrained(tmp_path / "baseline")
+    given: dict[str, Any] = {"data": store.path, "out": tmp_path / "x.json", "device": "cpu", "repeats": 1}
+    with pytest.raises(UserError):
+        evaluate_command(str(tmp_path / "baseline"), refine=3, **given)
+    evaluate_command(str(tmp_path / "baseline"), **given)
+    extras = json.loads((tmp_path / "x.json").read_text())["extras"]
+    assert extras["psnr"] is not None
+    assert extras["novel_view_psnr"] is extras["camera_linear_position"] is None

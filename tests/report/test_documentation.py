@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from disc_world import COUNTS, disc_store
 from sklearn.metrics import adjusted_rand_score
 
 from viewslots import cli
+from viewslots.commands.evaluation import estimate_viewpoints, evaluate, report
 from viewslots.data.store import Store
-from viewslots.metrics.layouts import FLAG, PREDICTION, TRUTH
+from viewslots.metrics.arrays import FLAG, PREDICTION, TRUTH
 from viewslots.metrics.probes import PROBES, TARGETS
+from viewslots.protocol.evaluate import NEEDED_FOR
 from viewslots.report.rows import EXTRAS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
@@ -56,4 +59,13 @@ def test_the_page_names_every_array_and_every_extra() -> None:
     named = set(re.findall(r"`(\w+\*?)`", PAGE))
     assert {*PREDICTION, *TRUTH, FLAG} <= named
     cameras = {f"camera_{probe}_{target}" for probe in PROBES for target in TARGETS}
+    assert set(NEEDED_FOR) <= named  # truth that a data set may lack
     assert set(EXTRAS) - cameras | {f"camera_{probe}_*" for probe in PROBES} | set(TARGETS) <= named
+
+
+def test_the_page_names_options_that_exist() -> None:
+    """`--careful` is an alias; `--extras` has a negative."""
+    parameters = {name for command in (evaluate, estimate_viewpoints, report) for name in signature(command).parameters}
+    options = {f"--{name}" for name in parameters} | {"--careful", "--no-extras"}
+    other = {"--train-scenes"}  # of make-data
+    assert set(re.findall(r"--[a-z][a-z-]*", PAGE)) <= options | other

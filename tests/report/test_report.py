@@ -17,9 +17,8 @@ from viewslots.errors import UserError
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.results import find_results
 from viewslots.report.pages import Cell, Heading, Row, Table, Text, markdown, page
-from viewslots.report.paper_tables import Published, find_table, verdict
 from viewslots.report.report import report_blocks, write_report
-from viewslots.report.rows import title
+from viewslots.report.rows import Published, find_table, title, verdict
 
 
 def estimate(mean: float, reach: float = 0.01) -> dict[str, float]:
@@ -112,7 +111,7 @@ def test_our_row_stands_beside_the_papers(tmp_path: Path) -> None:
     assert table["paper: Proposed"]["ARI-O"] == "0.948 ± 0.003"
     assert table["paper: Baseline"]["ARI-O"] == "0.269 ± 0.01"
     assert table["paper: MulMON"]["IoU"] == "N/A"
-    ours = table["ours: OCLOC, compact (first)"]
+    ours = table["ours: OCLOC, compact (first, plain answers)"]
     assert ours["ARI-O"] == "0.980 ± 0.002 (0.970 to 0.990)"
     assert ours["IoU"] == "N/A"
     difference = table["difference to the paper's Proposed"]
@@ -126,7 +125,7 @@ def test_the_formulas_convention_comes_second(tmp_path: Path) -> None:
     _, html = written(tmp_path, made())
     tables = Reader(html).sections["CLEVR-M1, Test 1, M = 4"]
     assert rows_of(tables[1]) == {
-        "ours: OCLOC, compact (first)": dict.fromkeys(METRICS, "0.600 ± 0.002 (0.590 to 0.610)")
+        "ours: OCLOC, compact (first, plain answers)": dict.fromkeys(METRICS, "0.600 ± 0.002 (0.590 to 0.610)")
     }
 
 
@@ -136,8 +135,8 @@ def test_extras_and_parts_of_the_test_set(tmp_path: Path) -> None:
     extras = rows_of(tables[2])
     assert set(extras) == {"identity over views: objects that keep their slot", "reconstruction, PSNR in dB"}
     psnr = extras["reconstruction, PSNR in dB"]
-    assert psnr["ours: OCLOC, compact (first)"] == "30.00 ± 0.00 (29.99 to 30.01)"
-    assert psnr["ours: OCLOC, compact (second)"] == "N/A"
+    assert psnr["ours: OCLOC, compact (first, plain answers)"] == "30.00 ± 0.00 (29.99 to 30.01)"
+    assert psnr["ours: OCLOC, compact (second, plain answers)"] == "N/A"
     parts = rows_of(tables[3])
     assert parts["objects: 3 (40 scenes)"]["F1"] == "0.250"
     assert "occlusion: least, 0.0% to 12.5% hidden (40 scenes)" in parts
@@ -148,7 +147,7 @@ def test_the_baseline_and_the_floor(tmp_path: Path) -> None:
     _, html = written(tmp_path, floor, made(method="ocloc-per-view", run="views", scores={"ARI-O": estimate(0.298)}))
     table = rows_of(Reader(html).sections["CLEVR-M1, Test 1, M = 4"][0])
     assert list(table)[3:] == [
-        "ours: per-view baseline, compact (views)",
+        "ours: per-view baseline, compact (views, plain answers)",
         "difference to the paper's Baseline",
         "floor: k-means on colours and places",
     ]
@@ -178,7 +177,7 @@ def test_sections_follow_the_paper(tmp_path: Path) -> None:
     sections = Reader(html).sections
     assert "paper: SPACE" in rows_of(sections[headings[4]][0])
     assert rows_of(sections[headings[3]][0])["paper: Proposed"]["ARI-O"] == "0.916 ± 0.004"
-    assert "ours: OCLOC, compact (first, test1-large, 1000 scenes)" in rows_of(sections[headings[1]][0])
+    assert "ours: OCLOC, compact (first, plain answers, test1-large, 1000 scenes)" in rows_of(sections[headings[1]][0])
     assert not any(name.startswith("paper") for name in rows_of(sections[headings[5]][0]))
     assert "## blender.h5, Test 1, M = 4\n\nThe paper has no table for this." in text
 
@@ -190,48 +189,148 @@ def test_overview_over_views(tmp_path: Path) -> None:
     table = rows_of(Reader(html).sections["ARI-O by number of views (pooled)"][0])
     expected = {f"M = {m}": find_table("clevr-m1", "test1", m).row("Proposed").scores["ARI-O"] for m in (1, 4)}
     assert table["paper: Proposed"] == {name: f"{one.mean:.3f} ± {one.std:g}" for name, one in expected.items()}
-    assert table["ours: OCLOC, compact (first)"]["M = 1"].startswith("0.500")
+    assert table["ours: OCLOC, compact (first, plain answers)"]["M = 1"].startswith("0.500")
     assert table["floor: k-means on colours and places"]["M = 1"] == "N/A"
 
 
-def test_careful_answers_have_rows_of_their_own(tmp_path: Path) -> None:
-    careful = made(care={"starts": 4, "thrifty": True}, scores={"OCA": estimate(0.75)})
-    text, html = written(tmp_path, made(care={"starts": 1, "thrifty": False}), careful)
+def test_searched_answers_have_rows_of_their_own(tmp_path: Path) -> None:
+    searched = made(search={"starts": 4, "looks": 0, "refinement": 0}, scores={"OCA": estimate(0.75)})
+    text, html = written(tmp_path, made(search=None), searched)
     rows = [row for tables in Reader(html).sections.values() for table in tables for row in table]
-    assert "Rows marked careful do not follow the paper's protocol" in text
+    assert "Searched answers do not" in text
     ours = {row[0]: row for row in rows if row and row[0].startswith("ours: OCLOC, compact (first")}
-    assert set(ours) == {"ours: OCLOC, compact (first)", "ours: OCLOC, compact (first, careful, 4 starts)"}
+    assert set(ours) == {
+        "ours: OCLOC, compact (first, plain answers)",
+        "ours: OCLOC, compact (first, searched with 4 starts)",
+    }
 
 
-PAPERS = [None, {"starts": 1, "thrifty": False}, {"starts": 3, "thrifty": False}]
-"""Answers as in the paper, as results of today and of before say it."""
-CAREFUL = [
-    ({"starts": 4, "thrifty": True}, "careful, 4 starts"),
-    ({"starts": 1, "thrifty": True}, "careful, 1 start"),
-    ({"starts": 1, "looks": 0, "refinement": 0}, "careful, 1 start"),
-    ({"starts": 4, "looks": 2, "refinement": 30}, "careful, 4 starts, 2 further looks, 30 gradient steps"),
-    ({"starts": 2, "looks": 1, "refinement": 0}, "careful, 2 starts, 1 further look"),
-    ({"starts": 1, "looks": 0, "refinement": 1}, "careful, 1 start, 1 gradient step"),
+SEARCHES = [
+    ({"starts": 1, "looks": 0, "refinement": 0}, "searched with 1 start"),
+    ({"starts": 4, "looks": 2, "refinement": 30}, "searched with 4 starts, 2 further looks and 30 gradient steps"),
+    ({"starts": 2, "looks": 1, "refinement": 0}, "searched with 2 starts and 1 further look"),
+    ({"starts": 1, "looks": 0, "refinement": 1}, "searched with 1 start and 1 gradient step"),
+    ({"starts": 4}, "searched with 4 starts"),
 ]
 
 
-def test_how_much_care_was_taken_in_words() -> None:
-    for care in PAPERS:
-        assert title(made(care=care)) == "ours: OCLOC, compact (first)"
-    assert title(made()) == "ours: OCLOC, compact (first)"
-    for care, words in CAREFUL:
-        assert title(made(care=care)) == f"ours: OCLOC, compact (first, {words})"
+def test_answers_in_words() -> None:
+    """Files of today say `search`; older ones say `care`, or nothing where answers were plain."""
+    for result in (made(), made(search=None), made(care=None)):
+        assert title(result) == "ours: OCLOC, compact (first, plain answers)"
+    for search, words in SEARCHES:
+        for key in ("search", "care"):
+            assert title(made(**{key: search})) == f"ours: OCLOC, compact (first, {words})"
 
 
-@pytest.mark.parametrize("care", [care for care, _ in CAREFUL])
-def test_careful_rows_are_explained(tmp_path: Path, care: dict[str, Any]) -> None:
-    text, _ = written(tmp_path, made(care=care), made(run="other"))
-    assert "Rows marked careful do not follow the paper's protocol" in text
+@pytest.mark.parametrize("key", ["search", "care"])
+@pytest.mark.parametrize("search", [search for search, _ in SEARCHES])
+def test_searched_rows_are_explained(tmp_path: Path, search: dict[str, Any], key: str) -> None:
+    text, _ = written(tmp_path, made(**{key: search}), made(run="other"))
+    assert "Searched answers do not" in text
 
 
-def test_where_no_care_was_taken_none_is_explained(tmp_path: Path) -> None:
-    text, _ = written(tmp_path, *[made(run=f"run {n}", care=care) for n, care in enumerate(PAPERS)])
-    assert "careful" not in text
+def test_where_nothing_was_searched_no_search_is_explained(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, made(run="a"), made(run="b", search=None), made(run="c", care=None))
+    assert "earched" not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "preset", "name"),
+    [
+        ("ocloc", "compact", "OCLOC, compact"),
+        ("ocloc", "clevr-m1", "OCLOC, clevr-m1"),
+        ("ocloc", "ocloc/clevr-m1", "OCLOC, clevr-m1"),
+        ("ocloc", "ocloc-compact/clevr-m1", "OCLOC, compact, clevr-m1"),
+        ("umbra", "umbra", "umbra"),
+        ("umbra", "umbra/clevr-m1", "umbra, clevr-m1"),
+        ("per-view", "per-view-compact/clevr-m1", "per-view baseline, compact, clevr-m1"),
+        ("ocloc-per-view", "compact", "per-view baseline, compact"),
+        ("slot-attention", "slot-attention/clevr", "slot-attention, clevr"),
+        ("anything-new", "anything-new/toys", "anything-new, toys"),
+        ("ocloc", None, "OCLOC, unknown preset"),
+        ("ocloc", "someone/else", "OCLOC, someone/else"),
+    ],
+)
+def test_names_of_old_and_new_presets(method: str, preset: str | None, name: str) -> None:
+    assert title(made(method=method, preset=preset)) == f"ours: {name} (first, plain answers)"
+
+
+@pytest.mark.parametrize(
+    ("method", "beside"),
+    [
+        ("ocloc", "Proposed"),
+        ("umbra", "Proposed"),
+        ("per-view", "Baseline"),
+        ("ocloc-per-view", "Baseline"),
+        ("mulmon", "MulMON"),
+        ("kmeans", None),
+        ("slot-attention", None),  # has no row among the multi-view tables
+    ],
+)
+def test_which_row_of_the_paper_a_method_stands_beside(method: str, beside: str | None) -> None:
+    row = find_table("clevr-m1", "test1", 4).row_beside(method)
+    assert (row and row.method) == beside
+
+
+def test_single_view_methods_stand_beside_theirs() -> None:
+    table = find_table("clevr", "test1", 1)
+    found = [table.row_beside(method).method for method in ("slot-attention", "gmioo", "space", "ocloc")]
+    assert found == ["Slot Attn", "GMIOO", "SPACE", "Proposed"]
+
+
+@pytest.mark.parametrize(
+    ("method", "preset", "words"),
+    [
+        ("ocloc", "clevr-m1", None),
+        ("ocloc", "ocloc/clevr-m1", None),
+        ("per-view", "per-view/clevr-m1", None),
+        ("ocloc", "ocloc-compact/clevr-m1", "not the paper's network (3.9 M parameters)"),
+        ("umbra", "umbra/clevr-m1", "not the paper's network (3.9 M parameters)"),
+        ("slot-attention", "slot-attention/clevr", "our own code of this method (3.9 M parameters)"),
+    ],
+)
+def test_whose_network_it_is(tmp_path: Path, method: str, preset: str, words: str | None) -> None:
+    text, _ = written(tmp_path, made(method=method, preset=preset))
+    assert ("M parameters" in text) == (words is not None)
+    assert words is None or words in text
+
+
+def test_the_scored_step_is_told_where_it_is_not_the_last(tmp_path: Path) -> None:
+    training = {"steps": 16_000, "preset_steps": 16_000, "seed": 0, "data": "clevr-m1", "live": False}
+    text, _ = written(tmp_path, made(training=training | {"scored_step": 12_000}))
+    assert "the model that is scored is that of step 12,000 of 16,000" in text
+    for step in (16_000, None):
+        text, _ = written(tmp_path, made(training=training | {"scored_step": step}))
+        assert "model that is scored" not in text
+
+
+def test_resized_pictures_are_told(tmp_path: Path) -> None:
+    data = made()["data"] | {"image_size": [128, 128]}
+    text, _ = written(tmp_path, made(data=data, image_size=[64, 64]))
+    assert "pictures and truth of 128 x 128 pixels were resized to the 64 x 64 that the model takes" in text
+    text, _ = written(tmp_path, made(data=data, image_size=[128, 128]))
+    assert "resized" not in text
+
+
+def test_missing_truth_is_told(tmp_path: Path) -> None:
+    scores = dict.fromkeys(("IoU", "F1", "OOA", "ARI-O", "AMI-O"))
+    bare = made(missing={"shapes": ["IoU", "F1"]}, scores=scores, by_occlusion={}, by_objects={})
+    text, html = written(tmp_path, bare)
+    assert "the data set does not tell shapes, so there is no IoU, F1." in text
+    assert "Parts of the test set" not in text
+    table = rows_of(Reader(html).sections["CLEVR-M1, Test 1, M = 4"][0])
+    assert table["ours: OCLOC, compact (first, plain answers)"]["IoU"] == "N/A"
+
+
+def test_committed_results_can_be_reported(tmp_path: Path) -> None:
+    """Those of all times; none keeps a key that nobody reads."""
+    results = Path(__file__).parents[2] / "docs" / "results"
+    found = find_results([folder for folder in sorted(results.rglob("*")) if any(folder.glob("*-m4.json"))])
+    assert len(found) > 50
+    assert len(list(report_blocks([result for _, result in found]))) > 10
+    for _, result in found:
+        assert set(result.get("search", result.get("care")) or {}) <= {"starts", "looks", "refinement"}
 
 
 def test_results_of_one_run_stay_apart(tmp_path: Path) -> None:
@@ -241,13 +340,13 @@ def test_results_of_one_run_stay_apart(tmp_path: Path) -> None:
     sections = Reader(html).sections
     four, one = (list(rows_of(sections[f"CLEVR-M1, Test 1, M = {count}"][1])) for count in (4, 1))
     assert four == [
-        "ours: OCLOC, compact (first, K = 5)",
-        "ours: OCLOC, compact (first, K = 7)",
-        "ours: OCLOC, compact (twin, no. 1)",
-        "ours: OCLOC, compact (twin, no. 2)",
+        "ours: OCLOC, compact (first, K = 5, plain answers)",
+        "ours: OCLOC, compact (first, K = 7, plain answers)",
+        "ours: OCLOC, compact (twin, no. 1, plain answers)",
+        "ours: OCLOC, compact (twin, no. 2, plain answers)",
         "floor: k-means on colours and places",
     ]
-    assert one == ["ours: OCLOC, compact (first, K = 7)"]
+    assert one == ["ours: OCLOC, compact (first, K = 7, plain answers)"]
     overview = [name for name in rows_of(sections["ARI-O by number of views (pooled)"][0]) if "paper" not in name]
     assert sorted(overview) == sorted(four)
 
@@ -282,7 +381,7 @@ def test_the_report_is_honest(tmp_path: Path) -> None:
         "made by viewslots evaluate lost (commit 0123456789ab, seed 3, a chip)",
         "not in the marks",
     ):
-        assert words in html.replace("&#x27;", "'")
+        assert words in html.replace("&#39;", "'")
         assert words in text
 
 
@@ -387,6 +486,14 @@ def test_bad_sources_are_refused(tmp_path: Path) -> None:
         ({"data": {"preset": ["x"]}}, "preset of data"),
         ({"run": 3}, "run is 3"),
         ({"training": "long"}, "training is 'long'"),
+        ({"training": {"steps": 10, "scored_step": "9"}}, "scored_step of training is '9'"),
+        ({"search": 4}, "search is 4"),
+        ({"image_size": [64]}, "image_size is [64]"),
+        ({"data": made()["data"] | {"image_size": "64"}}, "image_size is '64'"),
+        ({"search": {"starts": "4"}}, "search is {'starts': '4'}"),
+        ({"care": [4]}, "care is [4]"),
+        ({"missing": ["shapes"]}, "missing is ['shapes']"),
+        ({"missing": {"shapes": 3}}, "missing is {'shapes': 3}"),
         ({"pooled": {"ARI-A": {"mean": "high"}}}, "no pooled AMI-A"),
         ({"pooled": {name: {"mean": 1} for name in METRICS}}, "pooled ARI-A is"),
         ({"by_objects": {"3": {"scenes": 1}}}, "a group of scenes"),
@@ -420,8 +527,8 @@ def test_the_command_line_takes_several_sources(
     monkeypatch.setattr(sys, "argv", ["viewslots", "report", *sources, "--out", str(tmp_path / "out")])
     main()
     text = Path(capsys.readouterr().out.split()[0]).read_text()
-    assert "compact (one)" in text
-    assert "compact (two)" in text
+    assert "compact (one, plain answers)" in text
+    assert "compact (two, plain answers)" in text
     monkeypatch.setattr(sys, "argv", ["viewslots", "report", str(tmp_path / "none"), "--out", str(tmp_path / "out")])
     with pytest.raises(SystemExit) as caught:
         main()

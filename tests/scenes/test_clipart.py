@@ -181,7 +181,7 @@ def test_same_pixels_for_every_batch_and_order() -> None:
     other = ClipartWorld()
     for index in (7, 2, 4):
         part = other.render([other.sample(5, "train", index)], 4, device="cpu", quality="reference")
-        for key in vars(whole):
+        for key in WORLD.keys:
             np.testing.assert_array_equal(getattr(part, key)[0], getattr(whole, key)[index])
 
 

@@ -16,6 +16,7 @@ from viewslots.scenes import render
 from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
 from viewslots.scenes.render import render_views
 from viewslots.scenes.spec import Lights, Picture, Scene
+from viewslots.scenes.world import SOLID_KEYS
 from viewslots.types import Pictures
 
 FOLDER = Path(__file__).parents[1] / "data" / "blender_refs"
@@ -283,7 +284,7 @@ def test_shadows_fall_away_from_the_lamps() -> None:
 # --- What the pixels depend on ----------------------------------------------------------------------------------------
 
 
-KEYS = Pictures.keys()
+KEYS = SOLID_KEYS
 
 
 def assert_same(one: Pictures, two: Pictures, keys: Sequence[str] = KEYS) -> None:

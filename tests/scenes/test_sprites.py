@@ -194,7 +194,7 @@ def test_same_pixels_for_every_batch_and_order() -> None:
     again = [other.sample(3, "train", index) for index in (7, 2, 4)]
     parts = [other.render([scene], 5, device="cpu", quality="reference") for scene in again]
     for part, index in zip(parts, (7, 2, 4), strict=True):
-        for key in vars(whole):
+        for key in WORLD.keys:
             np.testing.assert_array_equal(getattr(part, key)[0], getattr(whole, key)[index])
 
 

@@ -48,7 +48,7 @@ def hand_written(shapes: Path, *, clip: float) -> tuple[Toy, list[float], list[f
     layer, colour = model.belongs, model.colours
     first, second = torch.optim.RMSprop(layer.parameters()), torch.optim.Adam([colour])
     split = Store.open(shapes).split("train")
-    feed = StoredFeed(split, seed=3, batch=2, size=32, device=CPU, ranks=Ranks())
+    feed = StoredFeed(split, seed=3, batch=2, size=(32, 32), camera=False, device=CPU, ranks=Ranks())
     noises = NoiseSource(model, seed=3, batch=2, ranks=Ranks())
     minimised, norms = [], []
     for step in range(STEPS):

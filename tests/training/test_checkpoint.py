@@ -1,4 +1,4 @@
-"""Checkpoints: bit for bit, complete or not there, whatever happens to the process and the disk."""
+"""Checkpoints: bit for bit, complete or not there, whatever happens to the process and the files."""
 
 import errno
 import hashlib
@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from forked import fatal_at, give_up_rights, in_child, killed_after, limit_files
-from viewslots.data import disk
+from viewslots import files
 from viewslots.errors import UserError
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import TINY, TINY_OPTIMISATION, TINY_SCHEDULE
@@ -563,7 +563,7 @@ def test_pickles_are_never_read(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1)}, tmp_path / "step-00000001.safetensors")
     data = (tmp_path / "step-00000001.safetensors").read_bytes()
     sidecar = checkpoint._sidecar(made(1), hashlib.sha256(data).hexdigest(), len(data))
-    disk.write_json(tmp_path / "step-00000001.json", sidecar)
+    files.write_json(tmp_path / "step-00000001.json", sidecar)
     with pytest.raises(UserError, match=r"step-00000001\.safetensors: damaged"):
         load_step(tmp_path, 1)
 
@@ -615,7 +615,7 @@ def strike_at(count: int) -> None:
         setattr(os, name, fatal(getattr(os, name)))
     Path.unlink = fatal(Path.unlink)  # type: ignore[method-assign]
     checkpoint.save_file = fatal(checkpoint.save_file)
-    disk.open = fatal(open)  # type: ignore[attr-defined]
+    files.open = fatal(open)  # type: ignore[attr-defined]
 
 
 OTHER_THREE = TrainState(3, {"model.a": torch.ones(50)}, {"loss": 0.5})
@@ -730,7 +730,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_disk_without_room_is_refused_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = three_saved(tmp_path, 100)
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
     refused(lambda: save_checkpoint(tmp_path, made(4, 100)), "only 1000 bytes are free")()
     assert contents(tmp_path) == before
 

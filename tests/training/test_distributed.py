@@ -157,7 +157,8 @@ def gradients(kind: type[Ocloc], shapes: Path, ranks: Ranks, gather: Callable[[T
     model = kind(preset.model).double().train()
     model.nvil.gather = gather
     split, annealing = Store.open(shapes).split("train"), preset.schedule.at(10)
-    batch = StoredFeed(split, seed=0, batch=4, size=32, device=torch.device("cpu"), ranks=ranks)(0, 2)
+    chosen = {"size": (32, 32), "camera": False, "device": torch.device("cpu"), "ranks": ranks}
+    batch = StoredFeed(split, seed=0, batch=4, **chosen)(0, 2)
     noise = NoiseSource(kind(preset.model), seed=0, batch=4, ranks=ranks)(0, 2)
     doubled = replace(noise, **{name: value.double() for name, value in vars(noise).items()})
     model(replace(batch, image=batch.image.double()), annealing, doubled).minimised.mean().backward()

@@ -14,7 +14,7 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.per_view.model import PerView
 from viewslots.scenes.clevr import CLEVR_M
 from viewslots.training.distributed import Ranks
-from viewslots.training.feed import LiveFeed, NoiseSource, StoredFeed, keyed_generator, shrink_factor, shrunk
+from viewslots.training.feed import LiveFeed, NoiseSource, StoredFeed, keyed_generator
 from viewslots.types import SceneBatch
 
 CPU = torch.device("cpu")
@@ -28,7 +28,8 @@ def split(shapes: Path) -> SplitArrays:
 def stored(
     split: SplitArrays, *, seed: int = 1, batch: int = 4, size: int = 32, ranks: Ranks | None = None
 ) -> StoredFeed:
-    return StoredFeed(split, seed=seed, batch=batch, size=size, device=CPU, ranks=ranks or Ranks())
+    chosen = {"size": (size, size), "camera": False, "device": CPU, "ranks": ranks or Ranks()}
+    return StoredFeed(split, seed=seed, batch=batch, **chosen)
 
 
 def origins(batch: SceneBatch, split: SplitArrays) -> list[list[tuple[int, int]]]:
@@ -86,21 +87,13 @@ def test_larger_pictures_are_averaged_down(tmp_path: Path) -> None:
     assert small.shape == (4, 2, 3, 32, 32)
 
 
-def test_sizes_that_do_not_fit() -> None:
-    assert shrink_factor(64, 64, 32) == 2
-    for height, width in [(48, 48), (32, 64), (16, 16)]:
-        with pytest.raises(UserError, match=f"{height}x{width}"):
-            shrink_factor(height, width, 32)
-    assert torch.equal(shrunk(torch.ones(2, 4, 4), 1), torch.ones(2, 4, 4))
-
-
 def test_too_few_scenes_for_a_batch(split: SplitArrays) -> None:
     with pytest.raises(UserError, match="12 scenes to train on do not fill one batch of 13"):
         stored(split, batch=13)
 
 
 def live(ranks: Ranks, seed: int = 0) -> LiveFeed:
-    return LiveFeed(ShapeWorld(), seed=seed, batch=4, size=32, device=CPU, ranks=ranks)
+    return LiveFeed(ShapeWorld(), seed=seed, batch=4, size=(32, 32), camera=False, device=CPU, ranks=ranks)
 
 
 def test_live_scenes_are_fresh_and_shared_by_ranks() -> None:
@@ -121,7 +114,7 @@ def test_live_clevr_renders_the_chosen_views_alone(monkeypatch: pytest.MonkeyPat
             or [ShapeWorld(64, 2).render([ShapeWorld().sample(0, "live", index) for index in range(len(scenes))], 2)]
         ),
     )
-    feed = LiveFeed(world, seed=0, batch=3, size=64, device=CPU, ranks=Ranks())
+    feed = LiveFeed(world, seed=0, batch=3, size=(64, 64), camera=False, device=CPU, ranks=Ranks())
     assert feed(1, 2).image.shape == (3, 2, 3, 64, 64)
     for number, scene in zip(range(3, 6), rendered, strict=True):
         full = world.sample(0, "live", number)

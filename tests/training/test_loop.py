@@ -13,7 +13,7 @@ from shape_world import make_shapes
 from trainings import facts, rows, saved_steps
 
 from viewslots.commands.training import train
-from viewslots.data.making import make_dataset
+from viewslots.data.generate import make_dataset
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS, experiment
 from viewslots.methods.ocloc.model import Ocloc
@@ -75,7 +75,7 @@ def slow_twin(wish: RunSettings, split: Any, steps: int) -> tuple[Ocloc, list[fl
     """The same steps written out, with the plain model and the plain Adam."""
     model = Ocloc(wish.model, torch.Generator().manual_seed(wish.seed))
     optimiser = torch.optim.Adam(model.parameters())
-    feed = StoredFeed(split, seed=wish.seed, batch=wish.batch, size=32, device=CPU, ranks=Ranks())
+    feed = StoredFeed(split, seed=wish.seed, batch=wish.batch, size=(32, 32), camera=False, device=CPU, ranks=Ranks())
     noise = NoiseSource(model, seed=wish.seed, batch=wish.batch, ranks=Ranks())
     losses = []
     for step in range(steps):
@@ -140,7 +140,7 @@ def test_the_single_view_phase_has_no_best(shapes: Path, tmp_path: Path) -> None
     assert outcome.best["loss"] == valid[best]
     assert outcome.last["step"] == 12
     assert sorted(path.name for path in (folder / "pictures").iterdir()) == [f"step-{n:08d}.png" for n in (4, 8, 12)]
-    again = Validation(training.parts.validation.data.split, views=2, size=32, device=CPU)(load_run(folder))
+    again = Validation(training.parts.validation.data.split, views=2, size=(32, 32), device=CPU)(load_run(folder))
     assert again.loss == pytest.approx(valid[best])
 
 
@@ -350,12 +350,11 @@ def test_what_a_new_run_needs(shapes: Path, tmp_path: Path, monkeypatch: pytest.
     refuse("needs --data", "tiny", run=run)
     refuse("no such folder", "tiny", run=run, data=str(tmp_path / "nowhere"))
     refuse("viewslots train ocloc/clevr-m1 --data DIR --run FIRST", "clevr-m3", run=run, data=str(shapes))
-    refuse("32x32 pixels for a model of 64x64", "compact", run=run, data=str(shapes), device="cpu")
     refuse("nowhere: no such folder", "tiny", run=run, data=str(shapes), batch=2, init=str(tmp_path / "nowhere"))
     refuse("do not fill one batch of 13", "tiny", run=run, data=str(shapes), batch=13, device="cpu")
     refuse("--steps is 0", "tiny", run=run, data=str(shapes), steps=0)
     refuse("--batch is 0", "tiny", run=run, data=str(shapes), batch=0)
-    refuse("learning_rate is nan", "tiny", run=run, data=str(shapes), batch=2, learning_rate=float("nan"))
+    refuse("learning_rate cannot be nan", "tiny", run=run, data=str(shapes), batch=2, learning_rate=float("nan"))
     refuse("at most 63 bits", "tiny", run=run, data=str(shapes), batch=2, seed=2**63)
     refuse("--init compact: holds a model of another", "tiny", run=run, data=str(shapes), batch=2, init="compact")
     refuse("--seed and --seeds", "tiny", run=run, data=str(shapes), seed=1, seeds="1,2")

@@ -17,7 +17,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from forked import begin, end, fatal_at, give_up_rights, in_child, limit_files
-from viewslots.data import disk
+from viewslots import files
 from viewslots.errors import UserError
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import TINY
@@ -257,7 +257,7 @@ def test_rewinding_is_all_or_nothing(folder: RunFolder, monkeypatch: pytest.Monk
     before = path.read_bytes()
 
     def cut() -> None:
-        monkeypatch.setattr(disk, "flush_file", lambda draft: os.kill(os.getpid(), signal.SIGKILL))
+        monkeypatch.setattr(files, "flush_file", lambda draft: os.kill(os.getpid(), signal.SIGKILL))
         folder.rewind(1)
 
     assert in_child(cut) == -signal.SIGKILL
@@ -403,7 +403,7 @@ def test_leftovers_of_a_kill_are_removed(folder: RunFolder) -> None:
 
 
 def strike_at(count: int) -> None:
-    """Kill this process at the given one of its dealings with the disk."""
+    """Kill this process at the given one of its dealings with the files."""
     fatal = fatal_at(count)
     for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
         setattr(os, name, fatal(getattr(os, name)))
@@ -455,7 +455,7 @@ def test_a_full_disk_is_called_so(folder: RunFolder, monkeypatch: pytest.MonkeyP
         patch.setattr("viewslots.methods.pretrained.save_file", full)
         with pytest.raises(UserError, match=r"disk full while writing .*best\.json: free some space"):
             folder.keep_best(tiny(1), 100, {})
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: disk.shutil._ntuple_diskusage(10**9, 10**9, 1000))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: files.shutil._ntuple_diskusage(10**9, 10**9, 1000))
     with pytest.raises(UserError, match="only 1000 bytes are free"):
         folder.keep_best(tiny(1), 100, {})
     assert not any(name.startswith("best") for name in names(folder.path))

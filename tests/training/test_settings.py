@@ -94,10 +94,10 @@ def test_a_second_stage_may_be_begun_from_nothing() -> None:
         ("model.nvil.normalise=yes", "must be true or false"),
         ("model.object_decoder.stages=x", "must be a JSON list"),
         ("model.object_decoder.stages=[[1,2]]", r"DecoderConfig\.stages cannot be"),
-        ("schedule.temperature_end=0", r"schedule\.temperature_end is 0\.0, but must be above 0"),
-        ("schedule.compactness_start=nan", r"schedule\.compactness_start is nan, but must be 0 or above"),
-        ("optimisation.decay_steps=0", r"optimisation\.decay_steps is 0, but must be above 0"),
-        ("optimisation.learning_rate=-1", r"optimisation\.learning_rate is -1\.0, but must be above 0"),
+        ("schedule.temperature_end=0", r"schedule\.temperature_end cannot be 0\.0: it must be above 0"),
+        ("schedule.compactness_start=nan", r"schedule\.compactness_start cannot be nan: it must be a number"),
+        ("optimisation.decay_steps=0", r"optimisation\.decay_steps cannot be 0: it must be 1 or more"),
+        ("optimisation.learning_rate=-1", r"optimisation\.learning_rate cannot be -1\.0: it must be above 0"),
     ],
 )
 def test_what_cannot_be(word: str, message: str) -> None:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from viewslots.data.disk import read_json, sha256
 from viewslots.data.presets import data_preset
 from viewslots.errors import UserError
+from viewslots.files import read_json, sha256
 from viewslots.runs import find_run, shipped_models
 from viewslots.viewpoints import photos
 from viewslots.viewpoints.likeness import Typical, picture_errors, read_typical, unlikeness

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from viewslots.data.making import make_dataset
+from viewslots.data.generate import make_dataset
+from viewslots.scenes.world import FLAT_KEYS
 from viewslots.types import Pictures
 
 SIZE, SIDE = 64, 16
@@ -23,6 +24,7 @@ class Blocks:
 
 
 class BlockWorld:
+    keys = FLAT_KEYS
     height = width = SIZE
 
     def __init__(self, views: int) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from viewslots.data.making import make_dataset
+from viewslots.data.generate import make_dataset
 from viewslots.data.store import Store
+from viewslots.scenes.world import FLAT_KEYS
 from viewslots.types import Pictures
 
 torch.set_num_threads(1)
@@ -35,6 +36,7 @@ class DiscScene:
 
 
 class DiscWorld:
+    keys = FLAT_KEYS
     views, height, width = VIEWS, SIZE, SIZE
 
     def slots(self, split: str) -> int:

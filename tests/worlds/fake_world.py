@@ -5,12 +5,14 @@ import json
 import os
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from viewslots.data.format import KEYS
+from viewslots.scenes.world import FLAT_KEYS
 from viewslots.types import Pictures
 
 COUNTS = {"train": 5, "valid": 2, "test2": 3}
@@ -28,6 +30,7 @@ class FakeScene:
 
 
 class FakeWorld:
+    keys = FLAT_KEYS
     views, height, width = 3, 6, 8
 
     def __init__(self) -> None:
@@ -70,6 +73,37 @@ class FakeWorld:
             camera=random.normal(size=(1, self.views, 3)).astype(np.float32),
             num_objects=np.array([len(scene.discs)], np.uint8),
         )
+
+
+class FullWorld(FakeWorld):
+    """Every key of the format: the same discs, cameras that look anywhere, and scenes with fewer views than others."""
+
+    keys = tuple(KEYS)
+
+    def _render(self, scene: FakeScene, slots: int) -> Pictures:
+        pictures = super()._render(scene, slots)
+        random = np.random.default_rng([*scene.split.encode(), scene.index, scene.seed % 2**32, 2])
+        assert pictures.camera is not None
+        pose = np.zeros((1, self.views, 4, 4), np.float32)
+        for view in range(self.views):
+            pose[0, view, :3, :3] = rotation(random)
+            pose[0, view, :3, 3] = pictures.camera[0, view]
+            pose[0, view, 3, 3] = 1
+        intrinsics = random.uniform([3, 3, 0, 0], [9, 9, 8, 6], (1, self.views, 4)).astype(np.float32)
+        count = 1 + scene.index % self.views
+        full = replace(pictures, pose=pose, intrinsics=intrinsics, num_views=np.array([count], np.uint8))
+        for key in full.keys():  # noqa: SIM118
+            if key not in ("num_objects", "num_views"):
+                getattr(full, key)[:, count:] = 0
+        return full
+
+
+def rotation(random: np.random.Generator) -> np.ndarray:
+    """By Rodrigues' formula."""
+    x, y, z = axis = random.normal(size=3)
+    x, y, z = axis / np.sqrt(x * x + y * y + z * z)
+    angle, cross = random.uniform(0, 6), np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross
 
 
 def visible(shapes: np.ndarray, order: np.ndarray) -> np.ndarray:

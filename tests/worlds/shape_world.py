@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from viewslots.data.making import make_dataset
+from viewslots.data.generate import make_dataset
+from viewslots.scenes.world import FLAT_KEYS
 from viewslots.types import Pictures
 
 
@@ -24,6 +25,8 @@ class Discs:
 
 
 class ShapeWorld:
+    keys = FLAT_KEYS
+
     def __init__(self, size: int = 32, views: int = 3) -> None:
         self.height = self.width = size
         self.views = views

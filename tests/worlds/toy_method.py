@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.experiments import Experiment
-from viewslots.methods.config import check_fields, from_values
+from viewslots.methods.config import Amount, Positive, Whole, check_fields, from_values
 from viewslots.methods.contract import Losses, Search, TrainableMethod
 from viewslots.methods.schedules import Optimisation, Scalar, Schedule, Scheduled
 from viewslots.types import Decomposition, SceneBatch
@@ -43,7 +43,7 @@ class ToyScheduled(Scheduled):
 @dataclass(frozen=True)
 class ToySchedule(Schedule):
     steps: int = 40
-    price_end: float = 0.5
+    price_end: Amount = 0.5
 
     def at(self, step: int) -> ToyScheduled:
         return ToyScheduled(price=self.price_end * step / self.steps)
@@ -52,12 +52,12 @@ class ToySchedule(Schedule):
 @dataclass(frozen=True)
 class ToyOptimisation(Optimisation):
     batch_size: int = 2
-    learning_rate: float = 0.01
+    learning_rate: Positive = 0.01
     decay_steps: int = 10
-    warmup_steps: int = 4
-    single_view_steps: int = 0
-    clip_norm: float = 0.02
-    colour_rate: float = 0.1
+    warmup_steps: Whole = 4
+    single_view_steps: Whole = 0
+    clip_norm: Amount = 0.02
+    colour_rate: Positive = 0.1
     """Of the colours, and the same at every step."""
 
     def learning_rates_at(self, step: int) -> tuple[float, ...]:
@@ -112,6 +112,7 @@ class Toy(TrainableMethod[ToyConfig], library_name="viewslots"):
     def infer(
         self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None, search: Search | None = None
     ) -> "ToyAnswer":
+        self.check_search(search)
         return ToyAnswer(self, batch)
 
 

@@ -42,7 +42,7 @@ def make_data(
         batch: Scenes rendered at once; memory grows with it.
         art: For dsprites the original npz, for abstract a folder of the original clip art, instead of our own drawings.
     """
-    from viewslots.data.making import make_dataset
+    from viewslots.data.generate import make_dataset
     from viewslots.data.presets import data_preset
 
     chosen = data_preset(preset)
@@ -87,7 +87,7 @@ def convert(source: Positional[Path], destination: Positional[Path], /) -> None:
         source: A data set folder or an .h5 file.
         destination: The other one, to be made.
     """
-    from viewslots.data.hdf5 import convert as convert_files
+    from viewslots.data.exchange.hdf5 import convert as convert_files
 
     with Progress("scenes") as progress:
         print(convert_files(source, destination, progress))
@@ -101,7 +101,7 @@ def render(
     seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: the scene's own key)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Render one CLEVR scene (JSON) to an .npz: image, segment, overlap, shapes, shadows, depth_order, camera, linear.
+    """Render one CLEVR scene (JSON) to an .npz: pictures, the truth about them, cameras, linear radiance.
 
     Args:
         scene: A scene as JSON: objects, lights, one view or several (docs/data-format.md).
@@ -112,7 +112,7 @@ def render(
     """
     from dataclasses import replace
 
-    from viewslots.data.npz import require_npz, save_npz
+    from viewslots.data.exchange.npz import require_npz, save_npz
     from viewslots.scenes.render import render_views
     from viewslots.scenes.spec import Scene
 
@@ -123,6 +123,6 @@ def render(
     with Progress("parts") as progress:
         slots = len(description.objects)
         pictures, linear = render_views([description], slots, pick_device(device), quality, progress)
-    names = ("image", "segment", "overlap", "shapes", "shadows", "depth_order", "camera")
-    arrays = {name: getattr(pictures, name)[0] for name in names} | {"linear": linear[0]}
+    arrays = {key: getattr(pictures, key)[0] for key in pictures.keys() if key != "num_objects"}  # noqa: SIM118
+    arrays["linear"] = linear[0]
     print(save_npz(out, arrays))

@@ -2,23 +2,26 @@
 
 import ctypes
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from viewslots.errors import UserError
-from viewslots.terminal import Device, Progress, pick_device, print_json
+from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
-FLOOR = "kmeans"
+if TYPE_CHECKING:
+    from viewslots.methods.contract import Method, Search
+
 PAPER_VIEWS = 4
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained; the preset's own on test2)")]
 Views = Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer are stored)")]
 Which = Literal["best", "last"]
-AS_METHOD = "(default: as the method does; ocloc: one sampled answer, as in the paper)"
-Careful = Annotated[int | None, arg(metavar="N", help_behavior_hint=AS_METHOD)]
+AS_METHOD = "(default: as the method does; ocloc: one plain answer, as in the paper)"
+Starts = Annotated[int | None, arg(metavar="N", aliases=["--careful"], help_behavior_hint=AS_METHOD)]
 Looks = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does, else 0)")]
 Refine = Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: as the method does, else 0)")]
 
@@ -37,7 +40,7 @@ def evaluate(
     batch: int = 20,
     extras: bool = True,
     which: Which = "best",
-    careful: Careful = None,
+    starts: Starts = None,
     looks: Looks = None,
     refine: Refine = None,
 ) -> None:
@@ -56,14 +59,14 @@ def evaluate(
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views, pictures, cameras and held-out views, which take more time.
         which: The model of a run folder with the lowest validation loss, or the last one.
-        careful: Not the paper's answers, but the best of N starts, without objects that are not worth their
-            description; 0 gives the paper's.
-        looks: Makes answers careful: look N times again for objects that were missed.
-        refine: Makes answers careful: gradient steps on the codes of each scene, after the starts and after each look.
+        starts: Search for the answer with the shortest description: the best of N starts, with objects pruned that cost
+            more nats than they save. 0: the plain answer, one pass.
+        looks: The same search with N further looks for missed objects.
+        refine: The same search with gradient steps on the codes, after the starts and after each look.
     """
     asked = {"split": split, "views": views, "slots": slots, "repeats": repeats, "seed": seed, "batch": batch}
-    care = {"starts": careful, "looks": looks, "refinement": refine}
-    _evaluated(run, data, out, which, device, care, asked | {"extras": extras})
+    search = {"starts": starts, "looks": looks, "refinement": refine}
+    _evaluated(run, data, out, which, device, search, asked | {"extras": extras})
 
 
 def estimate_viewpoints(
@@ -81,7 +84,7 @@ def estimate_viewpoints(
     batch: int = 20,
     extras: bool = True,
     which: Which = "best",
-    careful: Careful = None,
+    starts: Starts = None,
     looks: Looks = None,
     refine: Refine = None,
 ) -> None:
@@ -101,14 +104,14 @@ def estimate_viewpoints(
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views and the error of the pictures.
         which: The model of a run folder with the lowest validation loss, or the last one.
-        careful: Not the paper's answers, but the best of N starts, without objects that are not worth their
-            description; 0 gives the paper's.
-        looks: Makes answers careful: look N times again for objects that were missed.
-        refine: Makes answers careful: gradient steps on the codes of each scene, after the starts and after each look.
+        starts: Search for the answer with the shortest description: the best of N starts, with objects pruned that cost
+            more nats than they save. 0: the plain answer, one pass.
+        looks: The same search with N further looks for missed objects.
+        refine: The same search with gradient steps on the codes, after the starts and after each look.
     """
     asked = {"split": split, "views": given, "new_views": new, "slots": slots, "repeats": repeats, "seed": seed}
-    care = {"starts": careful, "looks": looks, "refinement": refine}
-    _evaluated(run, data, out, which, device, care, asked | {"batch": batch, "extras": extras})
+    search = {"starts": starts, "looks": looks, "refinement": refine}
+    _evaluated(run, data, out, which, device, search, asked | {"batch": batch, "extras": extras})
 
 
 def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
@@ -118,7 +121,7 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
         sources: Results of evaluate and estimate-viewpoints, or folders with some (there, in results/, results*.json).
         out: Folder to write to.
     """
-    from viewslots.data.disk import plain_errors
+    from viewslots.files import plain_errors
     from viewslots.report.report import write_report
 
     if not sources:
@@ -129,32 +132,49 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
 
 
 def _evaluated(
-    run: str, data: Path, out: Path, which: Which, device: str, care: dict[str, int | None], asked: dict[str, Any]
+    run: str, data: Path, out: Path, which: Which, device: str, search: dict[str, int | None], asked: dict[str, Any]
 ) -> None:
-    from viewslots.data.disk import plain_errors, write_json
     from viewslots.data.store import Store
-    from viewslots.protocol.evaluate import Plan
+    from viewslots.files import plain_errors, write_json
+    from viewslots.protocol.evaluate import Plan, fewest_views
     from viewslots.protocol.evaluate import evaluate as evaluated
     from viewslots.protocol.results import require_file, result
     from viewslots.provenance import provenance
 
     require_file(out)
     store = Store.open(data)
-    size = store.split(asked["split"]).size
+    stored = fewest_views(store.split(asked["split"]))
     where = pick_device(device)
     if where == "cpu":
         _keep_memory()
-    method, about = _method(run, which, where, care)
-    views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, size.views)
+    method, about = _method(run, which, where)
+    views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
     slots = asked["slots"] if asked["slots"] is not None else _default_slots(about, store.meta.plan.preset, asked)
-    plan = Plan(**asked | {"views": views, "slots": slots})
+    plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})
     with Progress("scenes") as progress:
         repeats = evaluated(method, store, plan, where, progress)
     written = result(repeats, store, plan, about | {"device": where, "provenance": provenance()})
     with plain_errors("writing", out):
         write_json(out, written)
+    if lost := [f"{truth} ({', '.join(scores)})" for truth, scores in written["missing"].items()]:
+        say(f"{data} does not tell everything, so some scores are null; missing: {', '.join(lost)}")
     means = {kind: _means(written[kind]) for kind in ("pooled", "paper", "extras")}
     print_json({"results": str(out)} | means)
+
+
+def search_asked_for(default: "Search | None", asked: Mapping[str, int | None]) -> "Search | None":
+    """The method's own search with what the user changes in it; `starts` 0 alone asks for the plain answer."""
+    from viewslots.methods.contract import Search
+
+    given = {name: value for name, value in asked.items() if value is not None}
+    if not given:
+        return default
+    if given == {"starts": 0}:
+        return None
+    try:
+        return replace(default or Search(), **given)
+    except UserError as error:
+        raise UserError(f"--starts, --looks or --refine: {error}") from None
 
 
 def _keep_memory() -> None:
@@ -173,42 +193,54 @@ def _means(estimates: dict[str, Any]) -> dict[str, float | None]:
     return {name: None if part is None else round(part["mean"], 4) for name, part in estimates.items()}
 
 
-def _method(run: str, which: Which, device: str, care: dict[str, int | None]) -> tuple[Any, dict[str, Any]]:
+def _method(run: str, which: Which, device: str) -> "tuple[Method, dict[str, Any]]":
     """The method, and what the results tell of it."""
-    from viewslots.methods.kmeans.model import KMeansMethod
-    from viewslots.methods.ocloc.search import Care
+    from viewslots.methods.registry import untrained_method
     from viewslots.runs import load_run, run_preset
 
-    wanted = {name: value for name, value in care.items() if value is not None}
-    if run == FLOOR:
-        if wanted:
-            raise UserError("--careful, --looks, --refine: kmeans always answers alike; leave them out")
-        return KMeansMethod(), {"run": FLOOR, "method": FLOOR, "preset": None, "training": None}
-    model, config = load_run(run, which=which).to(device), run_preset(run)
-    if wanted:
-        try:
-            model.take_care(None if wanted == {"starts": 0} else replace(model.care or Care(), **wanted))
-        except UserError as error:
-            raise UserError(f"--careful, --looks or --refine: {error}") from None
-    about = {"run": Path(run).resolve().name if Path(run).exists() else run, "method": model.method, "which": which}
-    return model, about | {
+    untrained = untrained_method(run)
+    if untrained is not None:
+        return untrained, {"run": run, "method": untrained.name, "preset": None, "training": None}
+    while True:
+        step = scored_step(run, which)
+        model: Any = load_run(run, which=which)
+        if scored_step(run, which) == step:  # else training kept a better model while we read
+            break
+    config = run_preset(run)
+    about = {"run": Path(run).resolve().name if Path(run).exists() else run, "method": model.name, "which": which}
+    return model.to(device), about | {
         "preset": config.get("preset"),
         "parameters": sum(part.numel() for part in model.parameters()),
-        "trained_slots": model.config.slots,
-        "care": model.care and asdict(model.care),
-        "training": _training(config),
+        "trained_slots": model.slots,
+        "image_size": list(model.image_size),
+        "training": _training(config, step),
     }
 
 
-def _training(config: dict[str, Any]) -> dict[str, Any] | None:
-    """How long and on what a run was trained, beside the length of its preset in the paper."""
-    from viewslots.experiments import MODEL_PRESETS
+def scored_step(source: str, which: Which) -> int | None:
+    """The training step of the model that is scored, as its folder tells it; None where nothing tells."""
+    from viewslots.files import read_json
+    from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, find_run
+
+    if source.startswith(HUB):
+        return None
+    folder = find_run(source)
+    is_run = read_json(folder / CONFIG).get("kind") == RUN_KIND
+    file = folder / (f"{which}.json" if is_run else ORIGIN)
+    step = read_json(file).get("step") if file.is_file() else None
+    return step if type(step) is int else None
+
+
+def _training(config: dict[str, Any], step: int | None) -> dict[str, Any] | None:
+    """How long and on what a run was trained, beside the length of its preset, and the step that is scored."""
+    from viewslots.experiments import known_experiment
 
     if not config:
         return None
-    preset, schedule = MODEL_PRESETS.get(str(config.get("preset"))), config.get("schedule")
+    preset, schedule = known_experiment(config.get("preset")), config.get("schedule")
     return {
         "steps": schedule.get("steps") if isinstance(schedule, dict) else None,
+        "scored_step": step,
         "preset_steps": None if preset is None else preset.schedule.steps,
         "seed": config.get("seed"),
         "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
@@ -219,15 +251,15 @@ def _training(config: dict[str, Any]) -> dict[str, Any] | None:
 
 def _default_slots(about: dict[str, Any], data_preset: str | None, asked: dict[str, Any]) -> int:
     """As trained, or as the paper tests with more objects; the floor takes the paper's numbers for the data set."""
-    from viewslots.experiments import MODEL_PRESETS
+    from viewslots.experiments import known_experiment
 
-    preset = MODEL_PRESETS.get(about["preset"] or data_preset or "")
+    preset = known_experiment(about["preset"] or data_preset)
     if asked["split"].startswith("test2"):
         if preset is None:
             raise UserError("--slots: this model's preset is not known, so say how many objects it may find on test2")
-        return preset.test_slots
+        return int(preset.test_slots)
     if "trained_slots" in about:
         return int(about["trained_slots"])
     if preset is None:
         raise UserError("--slots: say how many objects may be found, since the data set names no preset")
-    return preset.model.slots
+    return int(preset.model.slots)

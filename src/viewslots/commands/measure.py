@@ -37,7 +37,7 @@ def bench(
     kinds = {"scenes": bench_scenes, "train": bench_train, "infer": bench_infer, "metrics": bench_metrics}
     result = kinds[what](pick_device(device), seconds, seed)
     if out is not None:
-        from viewslots.data.disk import write_json
+        from viewslots.files import write_json
 
         write_json(out, result)
     print_json(result)

@@ -22,12 +22,12 @@ def score(
     Args:
         prediction: layer_masks [S,M,L,H,W], has_background; if known complete_shapes [S,M,K,H,W], presence [S,K] and
             depth_order [S,M,K], larger is nearer. Masks and shapes as float 0..1 or u8.
-        truth: segment [S,M,H,W] u8 (object index, 255 = background), shapes [S,M,G,H,W] u8 (complete alpha, 0 if
-            unused); if known depth_order [S,M,G].
+        truth: segment [S,M,H,W] u8 (object index, 255 = background); if known shapes [S,M,G,H,W] u8 (complete alpha, 0
+            if unused) and depth_order [S,M,G].
         out: JSON file to write as well.
         device: Where to compute; auto takes a GPU if there is one.
     """
-    from viewslots.data.disk import plain_errors, write_json
+    from viewslots.files import plain_errors, write_json
     from viewslots.metrics.arrays import ScorePair
     from viewslots.metrics.score import SceneScores, score_scenes
     from viewslots.protocol.results import require_file

@@ -78,8 +78,8 @@ def figures(
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
     """
-    from viewslots.data.disk import plain_errors
     from viewslots.figures.album import curve_parts, save_parts, scene_parts, table_parts
+    from viewslots.files import plain_errors
     from viewslots.viewpoints.scene import load
 
     if min(scenes, frames) < 1:
@@ -156,12 +156,13 @@ def _comparison(
         answers[name] = method.decompose(given, keyed_generator(seed, 0, 0), slots)
     truth = dataset.truth(range(len(given.image)), FirstViews(given.image.shape[1]))
     segment = shrunk_truth(truth, dataset.split.size.height // given.image.shape[-1]).segment
+    assert segment is not None
     yield from comparison_parts(given.image, segment.cpu().numpy(), answers)
 
 
 def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:
     """Results inside the run folder, if it has any, and those that were named."""
-    from viewslots.data.disk import read_json
+    from viewslots.files import read_json
     from viewslots.protocol.results import FORMAT, find_results
 
     below = sorted(Path(run).rglob("*.json")) if Path(run).is_dir() else []

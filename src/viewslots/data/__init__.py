@@ -1,1 +1,1 @@
-"""STORE: the on-disk contract (docs/data-format.md), making, checking, exchange and batching of data sets."""
+"""STORE: the on-disk format (docs/data-format.md), generating, checking, exchange and batching of data sets."""

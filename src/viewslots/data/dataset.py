@@ -1,54 +1,53 @@
-"""Batches of stored scenes: chosen views, padded, straight to the device."""
+"""Batches of stored scenes: chosen views, padded, in the wanted size, straight to the device."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float32, Int, UInt8
+from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewslots.data.resize import Resize
 from viewslots.data.store import SplitArrays
-from viewslots.data.views import PADDING, FirstViews, ViewChoice, shuffled, view_table
+from viewslots.data.views import PADDING, FirstViews, ViewChoice, view_table
 from viewslots.errors import UserError
-from viewslots.scenes.draws import Draws
 from viewslots.types import BACKGROUND, SceneBatch
+from viewslots.types import SceneTruth as SceneTruth
 
 UPLOAD_SCENES = 64
-
-
-@dataclass(frozen=True)
-class SceneTruth:
-    """What an evaluation compares with: the truth of B scenes in the views that the model saw, padded as they are."""
-
-    segment: UInt8[Tensor, "B M H W"]
-    """255 in padded views."""
-    overlap: UInt8[Tensor, "B M H W"]
-    shapes: UInt8[Tensor, "B M K H W"]
-    num_objects: UInt8[Tensor, "B"]
-    view_mask: Bool[Tensor, "B M"]
-    shadows: UInt8[Tensor, "B M K H W"] | None
-    depth_order: Float32[Tensor, "B M K"] | None
-    """-inf in padded views."""
-    camera: Float32[Tensor, "B M 3"] | None
+TRUTH_OF_VIEWS = ("segment", "overlap", "shapes", "shadows", "depth_order", "camera")
 
 
 class SceneDataset:
     """Scenes of a split as batches. Whole lists of indices at once: no workers, no collating.
 
-    With `resident` the pictures live on the device as bytes and never cross the bus again.
+    `size` (height, width): pictures and truth in this size (resize.py); None: as they are stored.
+    `camera`: batches say where the cameras stand.
+    `resident`: the pictures live on the device as bytes and never cross the bus again.
     For `torch.utils.data.DataLoader`, pass `collate_fn=lambda batch: batch`.
     """
 
     def __init__(
-        self, split: SplitArrays, *, views: ViewChoice | None = None, device: str = "cpu", resident: bool = False
+        self,
+        split: SplitArrays,
+        *,
+        views: ViewChoice | None = None,
+        device: str = "cpu",
+        size: tuple[int, int] | None = None,
+        camera: bool = False,
+        resident: bool = False,
     ) -> None:
         self.split = split
         self.views: ViewChoice = views or FirstViews()
         self.device = torch.device(device)
+        stored = (split.size.height, split.size.width)
+        self.resize = Resize.between(stored, size or stored)
+        self._camera_key = _camera_key(split) if camera else None
         self._resident = upload(split["image"], self.device) if resident else None
+        self._counts = split.view_counts
 
     def __len__(self) -> int:
         return len(self.split)
@@ -59,19 +58,18 @@ class SceneDataset:
     def __getitems__(self, scenes: Sequence[int]) -> SceneBatch:
         return self.batch(scenes)
 
-    def batch(self, scenes: Sequence[int], views: ViewChoice | None = None) -> SceneBatch:
-        """Pictures of these scenes, in this order, in the views of `views` (or of the data set's own choice)."""
-        table = self._table(scenes, views)
-        if self._resident is None:
-            image = torch.from_numpy(gather(self.split["image"], scenes, table)).to(self.device)
-        else:
-            rows = torch.tensor(scenes, device=self.device)[:, None]
-            image = self._resident[rows, torch.from_numpy(table.clip(0)).to(self.device)]
-        return scene_batch(image, table)
+    def batch(self, scenes: Sequence[int], views: ViewChoice | None = None, padded_to: int = 0) -> SceneBatch:
+        """Pictures of these scenes, in this order, in the views of `views` (or of the data set's own choice).
 
-    def truth(self, scenes: Sequence[int], views: ViewChoice | None = None) -> SceneTruth:
-        """The truth for the batch of the same arguments."""
-        table = self._table(scenes, views)
+        Scenes with fewer views are padded to those with most, and to `padded_to` at least.
+        """
+        table = self._table(scenes, views, padded_to)
+        batch = scene_batch(self._bytes(scenes, table), table)
+        return replace(batch, image=self.resize.pictures(batch.image), camera=self._camera(scenes, table))
+
+    def truth(self, scenes: Sequence[int], views: ViewChoice | None = None, padded_to: int = 0) -> SceneTruth:
+        """The truth for the batch of the same arguments, as far as it is stored."""
+        table = self._table(scenes, views, padded_to)
         padding = {"segment": BACKGROUND, "depth_order": -np.inf}
 
         def chosen(key: str) -> Tensor | None:
@@ -79,17 +77,54 @@ class SceneDataset:
                 return None
             rows = gather(self.split[key], scenes, table)
             rows[table == PADDING] = padding.get(key, 0)
-            return torch.from_numpy(rows).to(self.device)
+            return to_device(torch.from_numpy(rows), self.device)
 
-        tensors = {key: chosen(key) for key in ("segment", "overlap", "shapes", "shadows", "depth_order", "camera")}
-        counts = torch.from_numpy(np.asarray(self.split["num_objects"])[list(scenes)]).to(self.device)
+        counts = None
+        if "num_objects" in self.split:
+            counts = torch.from_numpy(np.asarray(self.split["num_objects"])[list(scenes)]).to(self.device)
         mask = torch.from_numpy(table != PADDING).to(self.device)
-        return SceneTruth(**tensors, num_objects=counts, view_mask=mask)  # type: ignore[arg-type]
+        tensors = {key: chosen(key) for key in TRUTH_OF_VIEWS}
+        return self.resize.truth(SceneTruth(**tensors, num_objects=counts, view_mask=mask))
 
-    def _table(self, scenes: Sequence[int], views: ViewChoice | None) -> Int[np.ndarray, "B M"]:
+    def _table(self, scenes: Sequence[int], views: ViewChoice | None, padded_to: int = 0) -> Int[np.ndarray, "B M"]:
         if len(scenes) and not 0 <= min(scenes) <= max(scenes) < len(self):
             raise IndexError(f"scenes {min(scenes)}..{max(scenes)} of {len(self)}")
-        return view_table(views or self.views, scenes, self.split.size.views)
+        return view_table(views or self.views, scenes, self.split.size.views, self._counts, padded_to)
+
+    def _bytes(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> UInt8[Tensor, "B M H W 3"]:
+        if self._resident is None:
+            return to_device(torch.from_numpy(gather(self.split["image"], scenes, table)), self.device)
+        rows = np.broadcast_to(np.asarray(scenes)[:, None], table.shape)
+        index = to_device(torch.from_numpy(np.stack([rows, table.clip(0)])), self.device)
+        return self._resident[index[0], index[1]]
+
+    def _camera(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> Float[Tensor, "B M 5"] | None:
+        if self._camera_key is None:
+            return None
+        values = gather(self.split[self._camera_key], scenes, table).astype(np.float64)
+        position, back = (values[..., :3, 3], values[..., :3, 2]) if self._camera_key == "pose" else (values, values)
+        angles = camera_angles(back)
+        distance = np.sqrt((position**2).sum(-1, keepdims=True))
+        known = np.concatenate([angles, distance], -1) * (table != PADDING)[..., None]
+        return to_device(torch.from_numpy(known.astype(np.float32)), self.device)
+
+
+def _camera_key(split: SplitArrays) -> str:
+    """Where the cameras are known from."""
+    if "pose" in split:
+        return "pose"
+    if "camera" in split and split["camera"].any():
+        return "camera"
+    raise UserError(f"split {split.name}: its cameras are not known, but the method must be told them")
+
+
+def camera_angles(back: Float[np.ndarray, "*lead 3"]) -> Float[np.ndarray, "*lead 4"]:
+    """Cosine and sine of azimuth and of elevation of the way from what a camera looks at to the camera."""
+    x, y, z = np.moveaxis(back, -1, 0)
+    flat, length = np.hypot(x, y), np.sqrt((back**2).sum(-1))
+    safe, whole = np.where(flat > 0, flat, 1), np.where(length > 0, length, 1)
+    azimuth = (np.where(flat > 0, x / safe, 1), y / safe)  # straight above any azimuth is right: 0
+    return np.stack([*azimuth, flat / whole, z / whole], -1)
 
 
 def gather(array: NDArray[Any], scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> NDArray[Any]:
@@ -108,8 +143,8 @@ def scene_batch(image: UInt8[Tensor, "B M H W 3"], table: Int[np.ndarray, "B M"]
     """Bytes to what a model sees; padded views become zeros."""
     batch = whole_batch(image)
     if (table == PADDING).any():
-        mask = torch.from_numpy(table != PADDING).to(image.device)
-        batch.image[~mask] = 0
+        mask = to_device(torch.from_numpy(table != PADDING), image.device)
+        batch.image.masked_fill_(~mask[..., None, None, None], 0)
         batch = SceneBatch(batch.image, mask)
     return batch
 
@@ -121,6 +156,11 @@ def whole_batch(image: UInt8[Tensor, "B M H W 3"]) -> SceneBatch:
     return SceneBatch(pictures, torch.ones(image.shape[:2], dtype=torch.bool, device=image.device))
 
 
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Without waiting: from pageable memory a copy would first let the device finish all its work."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
+
+
 def upload(images: NDArray[Any], device: torch.device) -> UInt8[Tensor, "S M H W 3"]:
     """A part at a time: the whole set is never held twice."""
     resident = torch.empty(images.shape, dtype=torch.uint8, device=device)
@@ -128,29 +168,3 @@ def upload(images: NDArray[Any], device: torch.device) -> UInt8[Tensor, "S M H W
         part = np.array(images[first : first + UPLOAD_SCENES])
         resident[first : first + UPLOAD_SCENES] = torch.from_numpy(part).to(device)
     return resident
-
-
-def epoch_batches(
-    scenes: int,
-    batch: int,
-    *,
-    seed: int,
-    epoch: int,
-    start: int = 0,
-    drop_last: bool = True,
-    rank: int = 0,
-    ranks: int = 1,
-) -> Iterator[list[int]]:
-    """Scene indices of an epoch's batches from number `start` on, in an order that (seed, epoch) alone decide.
-
-    With several ranks each step's batch * ranks scenes are divided among them, so no two see the same scene.
-    """
-    if batch < 1 or not 0 <= rank < ranks:
-        raise UserError(f"batches of {batch} scenes for rank {rank} of {ranks} asked for; all must make sense")
-    step = batch * ranks
-    if drop_last and scenes < step:
-        raise UserError(f"{scenes} scenes do not fill one batch of {step}; use smaller batches")
-    order = shuffled(scenes, Draws("epoch", seed, epoch))
-    for first in range(start * step, scenes - step + 1 if drop_last else scenes, step):
-        if mine := order[first + rank * batch : first + (rank + 1) * batch]:
-            yield mine

@@ -1,20 +1,21 @@
 """A data set on disk, opened: a folder with meta.json and `<split>/<key>.npy`, memory-mapped and never executed."""
 
+import ast
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
+from jaxtyping import Int
 from numpy.typing import NDArray
 
-from viewslots.data.contract import KEYS, Size
-from viewslots.data.disk import open_regular, plain_errors, shown
-from viewslots.data.meta import DESCRIPTIONS, META, Meta, read_meta
-from viewslots.data.npy import check_array, map_array
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Size, read_meta
 from viewslots.errors import UserError
-from viewslots.types import Pictures
+from viewslots.files import open_regular, plain_errors, shown
+from viewslots.types import BACKGROUND, SLOT_KEYS, Pictures
 
 MAKING = "making.json"
 """Present while a data set is being written: its folder is not a data set yet."""
@@ -25,7 +26,7 @@ LINE_LIMIT = 2**20
 
 @dataclass(frozen=True)
 class SplitArrays:
-    """The arrays of one split, each [S, ...] as in contract.KEYS; memory maps when they come from a store."""
+    """The arrays of one split, each [S, ...] as in format.KEYS; memory maps when they come from a store."""
 
     name: str
     size: Size
@@ -34,9 +35,20 @@ class SplitArrays:
     @classmethod
     def from_pictures(cls, name: str, pictures: Pictures) -> "SplitArrays":
         """The same interface over pictures in memory."""
-        scenes, views, slots, height, width = pictures.shapes.shape
-        arrays = {key: getattr(pictures, key) for key in KEYS}
-        return cls(name, Size(scenes, views, slots, height, width), arrays)
+        scenes, views, height, width, _ = pictures.image.shape
+        arrays = {key: getattr(pictures, key) for key in pictures.keys()}  # noqa: SIM118
+        return cls(name, Size(scenes, views, _slots(arrays), height, width), arrays)
+
+    @property
+    def view_counts(self) -> Int[np.ndarray, "S"]:
+        """How many views each scene has."""
+        if "num_views" not in self:
+            return np.full(self.size.scenes, self.size.views)
+        counts = self["num_views"].astype(int)
+        wrong = np.flatnonzero((counts < 1) | (counts > self.size.views))
+        if len(wrong):
+            raise UserError(f"split {self.name}, scene {wrong[0]}: num_views is not in 1..{self.size.views}")
+        return counts
 
     def __len__(self) -> int:
         return self.size.scenes
@@ -48,6 +60,17 @@ class SplitArrays:
         if key not in self.arrays:
             raise UserError(f"split {self.name} has no {shown(key)}; it has {', '.join(self.arrays)}")
         return self.arrays[key]
+
+
+def _slots(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """The largest number of objects that is known of."""
+    for key in SLOT_KEYS:
+        if key in arrays:
+            return arrays[key].shape[2]
+    if "num_objects" in arrays:
+        return int(arrays["num_objects"].max())
+    labels = np.unique(arrays["segment"]) if "segment" in arrays else np.array([BACKGROUND])
+    return int(labels[labels != BACKGROUND].astype(int).max(initial=-1)) + 1
 
 
 class Store:
@@ -139,3 +162,62 @@ def _description(line: bytes, path: Path, index: int) -> dict[str, Any]:
     if not isinstance(value, dict) or not line.endswith(b"\n"):
         raise UserError(f"{path}: line {index + 1} (scene {index}) is not a scene description")
     return value
+
+
+MAGIC = b"\x93NUMPY\x01\x00"
+HEADER_BYTES = 128
+"""Ours is always this long: the bytes of a data set do not depend on the version of numpy that wrote it."""
+HEADER_LIMIT = 1024
+"""Headers that numpy itself wrote are accepted too, up to this length."""
+
+DESCR = {"uint8": "|u1", "float32": "<f4"}
+
+
+def header(shape: tuple[int, ...], dtype: str) -> bytes:
+    """Version 1.0 of the format that `numpy.load` reads."""
+    text = f"{{'descr': '{DESCR[dtype]}', 'fortran_order': False, 'shape': {shape!r}, }}"
+    length = HEADER_BYTES - len(MAGIC) - 2
+    return MAGIC + length.to_bytes(2, "little") + text.ljust(length - 1).encode("ascii") + b"\n"
+
+
+def check_array(path: Path, shape: tuple[int, ...], dtype: str) -> int:
+    """Where the data start, once header and real size agree with what is promised."""
+    with open_regular(path) as file, plain_errors("reading", path):
+        return _check(file, path, shape, dtype)
+
+
+def map_array(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """The array as a read-only memory map. Checked first: a map beyond the end of a file would kill the process."""
+    with open_regular(path) as file, plain_errors("mapping", path):
+        offset = _check(file, path, shape, dtype)
+        return np.memmap(file, dtype=DESCR[dtype], mode="r", offset=offset, shape=shape)
+
+
+def _check(file: IO[bytes], path: Path, shape: tuple[int, ...], dtype: str) -> int:
+    found, offset = _read_header(file, path)
+    expected = {"descr": DESCR[dtype], "fortran_order": False, "shape": shape}
+    for name, value in expected.items():
+        if type(found[name]) is not type(value) or found[name] != value:
+            raise UserError(f"{path}: header says {name} {shown(found[name])}, but it must be {value!r}")
+    size = os.fstat(file.fileno()).st_size
+    promised = offset + int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+    if size != promised:
+        raise UserError(f"{path}: {size} bytes long where its header promises {promised}; copy or make it again")
+    return offset
+
+
+def _read_header(file: IO[bytes], path: Path) -> tuple[dict[str, Any], int]:
+    prefix = file.read(len(MAGIC) + 2)
+    if len(prefix) < len(MAGIC) + 2 or not prefix.startswith(MAGIC):
+        raise UserError(f"{path}: not a .npy file of version 1.0")
+    length = int.from_bytes(prefix[-2:], "little")
+    text = file.read(length)
+    if length > HEADER_LIMIT or len(text) < length:
+        raise UserError(f"{path}: truncated or oversized .npy header")
+    try:
+        value = ast.literal_eval(text.decode("ascii").strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise UserError(f"{path}: damaged .npy header") from error
+    if not isinstance(value, dict) or set(value) != {"descr", "fortran_order", "shape"}:
+        raise UserError(f"{path}: damaged .npy header")
+    return value, len(prefix) + length

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Int
@@ -13,31 +13,35 @@ from viewslots.scenes.draws import Draws
 PADDING = -1
 
 
-@runtime_checkable
 class ViewChoice(Protocol):
+    @property
+    def most(self) -> int | None:
+        """How many views of a scene are asked for, at most; None: as many as there are."""
+        ...
+
     def choose(self, scene: int, stored: int) -> Sequence[int]:
-        """Indices into the `stored` views of a scene."""
+        """Indices into the `stored` views of a scene: all of them where it has fewer than are asked for."""
         ...
 
 
 @dataclass(frozen=True)
 class FirstViews:
-    """The first M, as in the paper's evaluation; all where `count` is None."""
+    """The first M, as in the paper's evaluation; all where `most` is None."""
 
-    count: int | None = None
+    most: int | None = None
 
     def choose(self, scene: int, stored: int) -> Sequence[int]:
-        return range(_require(stored if self.count is None else self.count, stored))
+        return range(stored if self.most is None else min(self.most, stored))
 
 
 @dataclass(frozen=True)
 class LastViews:
     """The last M, as in the paper's viewpoint estimation."""
 
-    count: int
+    most: int
 
     def choose(self, scene: int, stored: int) -> Sequence[int]:
-        return range(stored - _require(self.count, stored), stored)
+        return range(stored)[-self.most :]
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,9 @@ class RandomViews:
     def choose(self, scene: int, stored: int) -> Sequence[int]:
         if not 1 <= self.fewest <= self.most:
             raise UserError(f"between {self.fewest} and {self.most} views asked for; give 1 <= fewest <= most")
-        _require(self.most, stored)
         draws = Draws("views", self.seed, self.epoch, scene)
         count = draws.integer(self.fewest, self.most)
-        return shuffled(stored, draws, count)
+        return shuffled(stored, draws, min(count, stored))
 
 
 def shuffled(length: int, draws: Draws, count: int | None = None) -> list[int]:
@@ -67,16 +70,21 @@ def shuffled(length: int, draws: Draws, count: int | None = None) -> list[int]:
     return order[:count]
 
 
-def view_table(choice: ViewChoice, scenes: Sequence[int], stored: int) -> Int[np.ndarray, "B M"]:
-    """The chosen views of each scene, padded with -1 to the longest."""
-    chosen = [choice.choose(scene, stored) for scene in scenes]
-    table = np.full((len(chosen), max(map(len, chosen), default=0)), PADDING)
+def view_table(
+    choice: ViewChoice,
+    scenes: Sequence[int],
+    stored: int,
+    counts: Int[np.ndarray, "S"] | None = None,
+    padded_to: int = 0,
+) -> Int[np.ndarray, "B M"]:
+    """The chosen views of each scene, padded with -1 to the longest, and to `padded_to` at least.
+
+    Scenes have `stored` views; where `counts` is given, scene s has the first counts[s] of them.
+    """
+    if choice.most is not None and not 1 <= choice.most <= stored:
+        raise UserError(f"{choice.most} views asked for, but scenes have {stored} views; ask for 1..{stored}")
+    chosen = [choice.choose(scene, stored if counts is None else int(counts[scene])) for scene in scenes]
+    table = np.full((len(chosen), max([padded_to, *map(len, chosen)])), PADDING)
     for row, views in zip(table, chosen, strict=True):
         row[: len(views)] = views
     return table
-
-
-def _require(count: int, stored: int) -> int:
-    if not 1 <= count <= stored:
-        raise UserError(f"{count} views asked for, but scenes have {stored} views; ask for 1..{stored}")
-    return count

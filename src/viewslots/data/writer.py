@@ -1,4 +1,4 @@
-"""Writing a data set safely: the one piece of code behind making and importing.
+"""Writing a data set safely: the one piece of code behind generating and importing.
 
 Arrays grow by plain appends (never through memory maps, where a full disk kills the process), making.json says what
 the data set will be and how much of it is flushed, and meta.json comes last. So an interruption at any point leaves a
@@ -16,14 +16,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewslots.data.contract import KEYS, bytes_per_scene
-from viewslots.data.disk import FolderLock, flush_folder, plain_errors, read_json, require_space, shown, write_json
-from viewslots.data.fields import Fields
-from viewslots.data.growing import GrowingFile
-from viewslots.data.meta import DESCRIPTIONS, META, Meta, Plan, parse_plan
-from viewslots.data.npy import HEADER_BYTES, header
-from viewslots.data.store import LINE_LIMIT, MAKING
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Plan, bytes_per_scene, parse_plan
+from viewslots.data.store import HEADER_BYTES, LINE_LIMIT, MAKING, header
 from viewslots.errors import UserError
+from viewslots.files import (
+    AppendOnlyFile,
+    Fields,
+    FolderLock,
+    flush_folder,
+    plain_errors,
+    read_json,
+    require_space,
+    shown,
+    write_json,
+)
 
 LOCK = "making.lock"
 OURS = {MAKING, MAKING + ".tmp", META + ".tmp", LOCK}
@@ -53,7 +59,7 @@ class StoreWriter:
         self.path = Path(out)
         self.plan = plan
         self._progress = dict.fromkeys(plan.splits, NOTHING)
-        self._files: dict[str, GrowingFile] = {}
+        self._files: dict[str, AppendOnlyFile] = {}
         self._finished = False
         self._flushed_at = time.monotonic()
         parse_plan(plan.to_json(), self.path / MAKING)  # what could not be read again is refused before it is written
@@ -90,7 +96,7 @@ class StoreWriter:
         self, split: str, arrays: Mapping[str, NDArray[Any]], descriptions: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         """Add the next scenes of a split."""
-        count = len(arrays["num_objects"])
+        count = len(arrays["image"])
         self._check(split, arrays, count)
         lines = b"".join(_line(description) for description in descriptions)
         if self.plan.has_descriptions and len(descriptions) != count:
@@ -156,13 +162,13 @@ class StoreWriter:
             for name in self.plan.file_names(split):
                 self._files[name] = self._open(name, split)
 
-    def _open(self, name: str, split: str) -> GrowingFile:
+    def _open(self, name: str, split: str) -> AppendOnlyFile:
         if name.endswith(DESCRIPTIONS):
-            return GrowingFile(self.path / name, self._progress[split].described_bytes)
+            return AppendOnlyFile(self.path / name, self._progress[split].described_bytes)
         key = KEYS[Path(name).stem]
         size = self.plan.size(split)
         kept = self.done(split) * key.scene_bytes(size)
-        file = GrowingFile(self.path / name, HEADER_BYTES + kept if kept else 0)
+        file = AppendOnlyFile(self.path / name, HEADER_BYTES + kept if kept else 0)
         if not kept:
             file.append(header(key.shape(size), key.dtype))
         return file

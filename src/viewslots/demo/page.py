@@ -22,7 +22,7 @@ from viewslots.figures.decompositions import (
 from viewslots.figures.strips import novel_views
 from viewslots.methods.contract import Search
 from viewslots.metrics.score import METRICS
-from viewslots.protocol.uncertainty import Values
+from viewslots.protocol.repeats import Values
 from viewslots.report.pages import STYLE
 from viewslots.report.rows import FLOOR
 from viewslots.viewpoints.export import pixels_of

@@ -17,8 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset
-from viewslots.data.disk import plain_errors, write_json
-from viewslots.data.making import make_dataset
+from viewslots.data.generate import make_dataset
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, LastViews
@@ -29,6 +28,7 @@ from viewslots.errors import UserError
 from viewslots.figures.decompositions import decomposition_figure
 from viewslots.figures.film import Frames, save_gif, save_mp4, turning_frames
 from viewslots.figures.sheets import contact_sheet
+from viewslots.files import plain_errors, write_json
 from viewslots.types import BACKGROUND, Pictures, Progress
 from viewslots.viewpoints.scene import InferredScene, Reader, load
 
@@ -144,11 +144,12 @@ def pictures_of(store: Store) -> tuple[Float[Tensor, "S M 3 H W"], Float[Tensor,
 def stored_pictures(store: Store) -> Pictures:
     """The truth about the views that the model sees."""
     arrays = store.split(SPLIT)
-    return Pictures(**{key: arrays[key] for key in Pictures.keys()}).first_views(VIEWS)  # noqa: SIM118
+    return Pictures(**arrays.arrays).first_views(VIEWS)
 
 
 def visible_objects(truth: Pictures) -> list[int]:
     """How many objects can be seen at all, a scene: what the counting score compares with."""
+    assert truth.segment is not None
     return [int((np.unique(segment) != BACKGROUND).sum()) for segment in truth.segment]
 
 

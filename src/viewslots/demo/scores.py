@@ -7,10 +7,11 @@ import numpy as np
 from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews
+from viewslots.methods.contract import Method
 from viewslots.methods.kmeans.model import KMeansMethod
 from viewslots.metrics.score import SceneScores, score_scenes
-from viewslots.protocol.evaluate import Method, Plan, evaluate
-from viewslots.protocol.uncertainty import Values
+from viewslots.protocol.evaluate import Plan, evaluate
+from viewslots.protocol.repeats import Values
 from viewslots.report.rows import FLOOR
 from viewslots.viewpoints.answers import decomposition
 from viewslots.viewpoints.scene import InferredScene

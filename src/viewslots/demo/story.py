@@ -9,8 +9,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.data.disk import read_json
 from viewslots.demo.scores import Scores
+from viewslots.files import read_json
 from viewslots.viewpoints.scene import InferredScene
 
 ORIGIN = "run.json"

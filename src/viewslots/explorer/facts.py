@@ -9,8 +9,7 @@ from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
 from viewslots.explorer.opened import Opened
-from viewslots.metrics.matching import match
-from viewslots.metrics.score import METRICS, score_scenes
+from viewslots.metrics.score import METRICS, match, score_scenes
 from viewslots.types import BACKGROUND, Decomposition
 from viewslots.viewpoints.answers import decomposition
 
@@ -81,12 +80,13 @@ def scores_of(answer: Decomposition, truth: SceneTruth) -> dict[str, float | Non
 
 def visible_objects(truth: SceneTruth) -> list[int]:
     """True objects with at least one pixel in sight."""
+    assert truth.segment is not None
     return objects_in(truth.segment)
 
 
 def true_nearest_first(truth: SceneTruth, picture: int) -> list[int]:
     """True objects seen in one picture, from near to far."""
-    if truth.depth_order is None:
+    if truth.depth_order is None or truth.segment is None:
         return []
     order = truth.depth_order[0, picture].tolist()
     return sorted(objects_in(truth.segment[0, picture]), key=lambda g: -order[g])
@@ -98,6 +98,7 @@ def objects_in(segment: UInt8[Tensor, "*views H W"]) -> list[int]:
 
 def matched(answer: Decomposition, truth: SceneTruth) -> dict[int, int]:
     """Found object -> true object, by the matching of the metrics, where the two share at least one pixel."""
+    assert truth.segment is not None
     strongest = answer.layer_masks[0].argmax(1) - 1
     pairs = enumerate(match(answer, truth)[0].tolist())
     return {k: g for g, k in pairs if k >= 0 and bool(torch.any((truth.segment[0] == g) & (strongest == k)))}

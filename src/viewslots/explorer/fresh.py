@@ -37,6 +37,7 @@ def fresh_scene(world: World, number: int, pictures: int, device: str = "cpu") -
     if isinstance(scene, Scene):
         scene = replace(scene, cameras=scene.cameras[:count])  # other pictures need not be rendered
     drawn = world.render([scene], world.slots(SPLIT), device).first_views(count)
+    assert drawn.num_objects is not None  # our worlds know everything
     return FreshScene(drawn, object_names(scene, int(drawn.num_objects[0])))
 
 

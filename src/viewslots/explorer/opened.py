@@ -69,5 +69,5 @@ def rebuilt_views(scene: InferredScene) -> tuple[View, ...]:
 def scene_truth(pictures: Pictures, device: torch.device) -> SceneTruth:
     names = ("segment", "overlap", "shapes", "shadows", "depth_order", "camera", "num_objects")
     arrays = {name: torch.from_numpy(getattr(pictures, name)).to(device) for name in names}
-    mask = torch.ones(pictures.segment.shape[:2], dtype=torch.bool, device=device)
+    mask = torch.ones(pictures.image.shape[:2], dtype=torch.bool, device=device)
     return SceneTruth(**arrays, view_mask=mask)

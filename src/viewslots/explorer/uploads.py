@@ -12,8 +12,8 @@ from pathlib import Path
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.data.disk import open_regular
 from viewslots.errors import UserError
+from viewslots.files import open_regular
 from viewslots.viewpoints.photos import MOST_BYTES, read_pictures
 
 MOST_FILES = 8

@@ -61,6 +61,10 @@ def depth_overlay(order: NDArray[np.float32], segment: Rgb) -> Rgb:
 
 def truth_rows(pictures: Pictures, scene: int, view: int) -> dict[str, Rgb]:
     """A picture and its truth, by caption; sets without shadows have no row for them."""
+    assert pictures.segment is not None
+    assert pictures.shapes is not None
+    assert pictures.shadows is not None
+    assert pictures.depth_order is not None
     image, segment = pictures.image[scene, view], pictures.segment[scene, view]
     shapes, shadows = pictures.shapes[scene, view], pictures.shadows[scene, view]
     rows = {

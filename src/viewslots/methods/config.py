@@ -1,35 +1,62 @@
-"""Settings as frozen dataclasses: their types and ranges, and their JSON."""
+"""Settings as frozen dataclasses: types and ranges are part of the annotation, and JSON goes both ways."""
 
 import math
-from dataclasses import fields
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
 
 C = TypeVar("C")
 
 
-def fits(value: object, kind: Any) -> bool:
-    """Whether a value has the type of its annotation; whole numbers are sizes and counts, so at least 1."""
-    if kind is int:
-        return type(value) is int and value >= 1
-    if kind is float:
-        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Bound:
+    """A range of numbers, and its name for people."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+COUNT = Bound("1 or more", lambda value: value >= 1)
+"""Of every whole number whose annotation says nothing else: sizes and counts."""
+
+Positive = Annotated[float, Bound("above 0", lambda value: value > 0)]
+Amount = Annotated[float, Bound("0 or above", lambda value: value >= 0)]
+Share = Annotated[float, Bound("between 0 and 1", lambda value: 0 <= value <= 1)]
+Proper = Annotated[float, Bound("0 or above, and below 1", lambda value: 0 <= value < 1)]
+Whole = Annotated[int, Bound("0 or above", lambda value: value >= 0)]
+
+
+def check_fields(config: object) -> None:
+    """One clear error for a field of the wrong type or range: settings come from files and from people.
+
+    The class may name its `section`, as people know it.
+    """
+    for name, kind in get_type_hints(type(config), include_extras=True).items():
+        value = getattr(config, name)
+        if problem := requirement(value, kind):
+            section = getattr(config, "section", type(config).__name__)
+            raise UserError(f"{section}.{name} cannot be {value!r}: it must be {problem}")
+
+
+def requirement(value: object, kind: Any) -> str:
+    """What a value of this annotation must be; empty where it is."""
+    bound: Bound | None = COUNT if kind is int else None
+    if get_origin(kind) is Annotated:
+        kind, bound = get_args(kind)
+    if kind in (int, float):
+        known = type(value) is int or (kind is float and type(value) is float and math.isfinite(value))
+        words = {int: "a whole number", float: "a number"}[kind]
+        if not known:
+            return words
+        return "" if bound is None or bound.holds(value) else bound.words  # type: ignore[arg-type]
     if get_origin(kind) is tuple:
         item, *rest = get_args(kind)
-        if not isinstance(value, tuple) or (rest[-1] is not Ellipsis and len(value) != len(rest) + 1):
-            return False
-        return all(fits(entry, item) for entry in value)
-    return isinstance(value, kind)
-
-
-def check_fields(config: object, may_be_zero: str = "", positive: tuple[str, ...] = ()) -> None:
-    """One clear error for a field of the wrong type or size: configs come from files too."""
-    for name, kind in get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        zero = name == may_be_zero and value == 0
-        if not zero and (not fits(value, kind) or (name in positive and value <= 0)):
-            raise UserError(f"{type(config).__name__}.{name} cannot be {value!r}")
+        sized = isinstance(value, tuple) and (rest[-1] is Ellipsis or len(value) == len(rest) + 1)
+        odd = next((entry for entry in value if requirement(entry, item)), None) if sized else value  # type: ignore[attr-defined]
+        return "" if odd is None else f"a list of {kind}"
+    return "" if isinstance(value, kind) else f"{getattr(kind, '__name__', kind)}"
 
 
 def from_values(kind: type[C], values: object) -> C:
@@ -40,8 +67,9 @@ def from_values(kind: type[C], values: object) -> C:
     if not isinstance(values, dict):
         raise UserError(f"{kind.__name__} must be a dictionary, not {values!r}")
     known = {item.name for item in fields(kind)}  # type: ignore[arg-type]
-    if odd := sorted((known ^ set(values)) - getattr(kind, "later", frozenset())):
-        raise UserError(f"{kind.__name__}: missing or unknown fields {odd}")
+    missing, unknown = known - set(values) - getattr(kind, "later", frozenset()), set(values) - known
+    if missing or unknown:
+        raise UserError(f"{kind.__name__}: missing or unknown fields {sorted(missing | unknown)}")
     return kind(**{name: frozen(value) for name, value in values.items()})
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from viewslots.errors import UserError
 from viewslots.methods.inputs import check_batch
 from viewslots.methods.pretrained import Config, Pretrained
-from viewslots.methods.schedules import Optimisation, Schedule
+from viewslots.methods.schedules import Optimisation, Schedule, Scheduled
 from viewslots.types import Decomposition, SceneBatch
 
 Precision = Literal["bf16", "fp32"]
@@ -51,6 +51,7 @@ class Search:
         return self.starts + self.looks
 
 
+@runtime_checkable
 class Answer(Protocol):
     """What one inference found in a batch of scenes."""
 
@@ -157,6 +158,7 @@ class Losses:
     """Named parts for people to look at, in the order of TrainableMethod.terms."""
 
 
+@runtime_checkable
 class WeightTwins(Protocol):
     """Copies of weights in another precision, on which a pass is computed."""
 
@@ -181,9 +183,11 @@ C = TypeVar("C", bound=Config)
 
 
 class TrainableMethod(nn.Module, Pretrained[C], ABC):
-    """A method with parameters. A pass is a deterministic function of (batch, scheduled values, noise).
+    """A method with parameters, built as KIND(config, generator): the generator draws its first weights.
 
-    A subclass writes `draw_noise`, `forward`, `annealed` and `infer`; the rest has defaults.
+    A pass is a deterministic function of (batch, scheduled values, noise). A subclass writes `draw_noise`, `forward`
+    and `infer`; the rest has defaults. Validation and `infer` run in evaluation mode under `no_grad`, never in
+    inference mode, so a method may enable gradients for itself.
     """
 
     name: ClassVar[str]
@@ -196,6 +200,8 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
     needs_camera: ClassVar[bool] = False
     has_viewpoints: ClassVar[bool] = False
     default_search: ClassVar[Search | None] = None
+    searches: ClassVar[bool] = False
+    """Whether `infer` can take a Search."""
     capturable: ClassVar[bool] = True
     """Whether a step may become one CUDA graph: fixed shapes, and no look at a value on the host."""
     config: C
@@ -209,9 +215,9 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
     def forward(self, batch: SceneBatch, scheduled: Any, noise: Any) -> Losses:
         """Nothing is checked here, since a check waits for the device: whoever trains calls `check` once."""
 
-    @abstractmethod
     def annealed(self) -> Any:
         """The scheduled values for use after training, under which losses compare."""
+        return Scheduled()
 
     @abstractmethod
     def infer(
@@ -229,19 +235,22 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
     @property
     def image_size(self) -> tuple[int, int]:
         """Height and width of the pictures it takes."""
-        side = int(self.config.image_size)  # type: ignore[attr-defined]
-        return side, side
+        return self.config.image_size, self.config.image_size
 
     @property
     def slots(self) -> int:
         """How many objects it was trained to look for."""
-        return int(self.config.slots)  # type: ignore[attr-defined]
+        return self.config.slots
 
     def check(self, batch: SceneBatch) -> None:
         """One clear error for pictures that it cannot take."""
         check_batch(batch, self.image_size, next(self.parameters()).dtype)
         if self.needs_camera and batch.camera is None:
             raise UserError(f"{self.name} must be told the cameras, and these pictures come without")
+
+    def check_search(self, search: Search | None) -> None:
+        if search is not None and not self.searches:
+            raise UserError(f"{self.name} answers in one pass, as in its paper: it has no search of answers")
 
     def optimisers(self, optimisation: Optimisation) -> list[torch.optim.Optimizer]:
         """One for each of `optimisation.learning_rates_at`. On a GPU step counts and rates live there, so that a graph
@@ -279,13 +288,13 @@ def adam_options(device: torch.device) -> dict[str, Any]:
     return {"lr": rate, "fused": True, "capturable": on_gpu}
 
 
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """The tensors of nested tuples and dataclasses, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple):
+def leaves_of(value: Any) -> Iterator[Any]:
+    """What nested tuples and dataclasses hold in the end, in order."""
+    if isinstance(value, tuple):
         for item in value:
-            yield from tensors_of(item)
+            yield from leaves_of(item)
     elif is_dataclass(value):
         for field in fields(value):
-            yield from tensors_of(getattr(value, field.name))
+            yield from leaves_of(getattr(value, field.name))
+    else:
+        yield value

@@ -20,6 +20,18 @@ OLD_NAMES = {"ocloc-per-view": "per-view"}
 
 
 class Config(Protocol):
+    """What fixes the networks of a method."""
+
+    @property
+    def image_size(self) -> int:
+        """Side of the pictures it takes."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """K while training; any call may use another."""
+        ...
+
     def to_json(self) -> dict[str, Any]: ...
 
     @classmethod

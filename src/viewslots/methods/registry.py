@@ -24,6 +24,13 @@ def trainable_class(name: str) -> type[TrainableMethod[Any]]:
     return kind
 
 
+def untrained_method(name: str) -> Method | None:
+    """A method that learns nothing, by its name; None for every other word."""
+    if name not in METHODS or issubclass(kind := method_class(name), TrainableMethod):
+        return None
+    return kind()
+
+
 def load_model(source: str | Path, **hub: Any) -> TrainableMethod[Any]:
     """A trained model of any method, from a folder or the Hugging Face Hub."""
     method, _ = read_settings(find_file(source, CONFIG_FILE, hub))

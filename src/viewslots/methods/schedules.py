@@ -4,7 +4,6 @@ Pure functions of the step; the loop asks and passes the values on. A method may
 its own.
 """
 
-import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -12,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.errors import UserError
+from viewslots.methods.config import Amount, Positive, Whole, check_fields
 
 Scalar = float | Float[Tensor, ""]
 """A number that a schedule sets: a float, or a tensor without dimensions where a step is captured as a graph."""
@@ -47,36 +46,25 @@ def scaled(steps: int, factor: float) -> int:
     return max(1, round(steps * factor)) if steps else 0
 
 
-def require_above_zero(section: str, config: object, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if not (math.isfinite(value) and value > 0):
-            raise UserError(f"{section}.{name} is {value}, but must be above 0")
-
-
-def require_at_least_zero(section: str, config: object) -> None:
-    """All numbers of a config."""
-    for name, value in vars(config).items():
-        if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
-            raise UserError(f"{section}.{name} is {value}, but must be 0 or above")
-
-
 @dataclass(frozen=True)
 class Schedule:
     """step -> Scheduled. This one schedules nothing but the length of a run."""
 
     steps: int = 150_000
 
+    section = "schedule"
+
     def __post_init__(self) -> None:
-        require_above_zero("schedule", self, "steps")
-        require_at_least_zero("schedule", self)
+        check_fields(self)
 
     def at(self, step: int) -> Any:
         return Scheduled()
 
     def squeezed(self, steps: int) -> Self:
-        """The same schedule over a run of `steps`."""
-        return replace(self, steps=steps)
+        """The same schedule over a run of `steps`: fields NAME_steps shrink or grow with it."""
+        names = [field.name for field in fields(self) if field.name.endswith("_steps")]
+        changed: dict[str, Any] = {name: scaled(getattr(self, name), steps / self.steps) for name in names}
+        return replace(self, steps=steps, **changed)
 
 
 @dataclass(frozen=True)
@@ -84,34 +72,29 @@ class Optimisation:
     """Batches, views and learning rate: lr(step) = lr0 * factor^(step / decay_steps) * min(step / warmup_steps, 1)."""
 
     batch_size: int = 32
-    learning_rate: float = 4e-4
-    decay_factor: float = 0.5
+    learning_rate: Positive = 4e-4
+    decay_factor: Positive = 0.5
     decay_steps: int = 50_000
-    warmup_steps: int = 10_000
-    single_view_steps: int = 10_000
+    warmup_steps: Whole = 10_000
+    single_view_steps: Whole = 10_000
     """During the first steps only one view of each scene is used."""
     pretrained_preset: str | None = None
     """Start from the weights of this experiment ..."""
-    pretrained_step: int = 0
+    pretrained_step: Whole = 0
     """... at this step; 0 means its best."""
-    clip_norm: float = 0.0
+    clip_norm: Amount = 0.0
     """Gradients of all parameters together are cut to this norm; 0 means never."""
 
-    later = frozenset({"clip_norm"})
+    section, later = "optimisation", frozenset({"clip_norm"})
 
     def __post_init__(self) -> None:
-        require_above_zero("optimisation", self, "batch_size", "learning_rate", "decay_factor", "decay_steps")
-        require_at_least_zero("optimisation", self)
+        check_fields(self)
 
     def squeezed(self, factor: float) -> Self:
-        """The same settings in a run that is `factor` times as long."""
-        return replace(
-            self,
-            decay_steps=scaled(self.decay_steps, factor),
-            warmup_steps=scaled(self.warmup_steps, factor),
-            single_view_steps=scaled(self.single_view_steps, factor),
-            pretrained_step=scaled(self.pretrained_step, factor),
-        )
+        """The same settings in a run that is `factor` times as long: all that count steps, by their names."""
+        names = [field.name for field in fields(self) if field.name.endswith(("_steps", "_step"))]
+        changed: dict[str, Any] = {name: scaled(getattr(self, name), factor) for name in names}
+        return replace(self, **changed)
 
     def learning_rate_at(self, step: int) -> float:
         warmup = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0

@@ -1,1 +1,1 @@
-"""Metrics, the protocol of the paper, and reports."""
+"""Metrics of the paper and beyond it."""

@@ -1,15 +1,18 @@
 """What nobody reports: shadows, identity over views, the quality of the pictures.
 
-Each score is a sum over scenes divided by another, so that any group of scenes has its own (`ratios.py`).
+Each score is a sum over scenes divided by another, so that any group of scenes has its own.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
-from viewslots.metrics.matching import assign, require_numbers
-from viewslots.metrics.ratios import Ratio, SceneRatios
+from viewslots.metrics.objects import assign, require_numbers, true_objects
 from viewslots.metrics.segmentation import adjusted_rand, contingency, partition
 from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneBatch
 
@@ -22,8 +25,58 @@ FAINTEST = 1e-10
 """Squared error below which pictures count as equal: no PSNR above 100 dB."""
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """Numerator and denominator, scene by scene; a scene with denominator 0 has nothing to say."""
+
+    numerator: Float[np.ndarray, "S"]
+    denominator: Float[np.ndarray, "S"]
+
+    @classmethod
+    def of(cls, numerator: Tensor, denominator: Tensor) -> "Ratio":
+        return cls(numerator.double().cpu().numpy(), denominator.double().cpu().numpy())
+
+    @classmethod
+    def nothing(cls, scenes: int) -> "Ratio":
+        return cls(np.zeros(scenes), np.zeros(scenes))
+
+    @property
+    def value(self) -> float | None:
+        below = float(self.denominator.sum())
+        return float(self.numerator.sum()) / below if below > 0 else None
+
+
+@dataclass(frozen=True)
+class SceneRatios:
+    """Named ratios of the same S scenes."""
+
+    ratios: Mapping[str, Ratio]
+
+    def values(self) -> dict[str, float | None]:
+        return {name: ratio.value for name, ratio in self.ratios.items()}
+
+    def select(self, scenes: Int[np.ndarray, "n"]) -> "SceneRatios":
+        """These scenes, in this order, any as often as it is named."""
+        chosen = {name: Ratio(one.numerator[scenes], one.denominator[scenes]) for name, one in self.ratios.items()}
+        return SceneRatios(chosen)
+
+    def merge(self, other: "SceneRatios") -> "SceneRatios":
+        """Further ratios of the same scenes."""
+        return SceneRatios({**self.ratios, **other.ratios})
+
+    @staticmethod
+    def concatenate(parts: "Sequence[SceneRatios]") -> "SceneRatios":
+        """Scenes of several parts with the same names, one after another."""
+
+        def joined(name: str) -> Ratio:
+            pairs = [(part.ratios[name].numerator, part.ratios[name].denominator) for part in parts]
+            return Ratio(*(np.concatenate(side) for side in zip(*pairs, strict=True)))
+
+        return SceneRatios({name: joined(name) for name in parts[0].ratios})
+
+
 def scene_extras(prediction: Decomposition, truth: SceneTruth, batch: SceneBatch) -> SceneRatios:
-    """All extras of a batch of scenes."""
+    """All extras of a batch of scenes; those that need truth which is not known say nothing."""
     layer = winning_layer(prediction)
     return SceneRatios(
         {
@@ -46,16 +99,17 @@ def winning_layer(prediction: Decomposition) -> Int[Tensor, "B M H W"]:
 def shadow_pixels(truth: SceneTruth) -> Bool[Tensor, "B M H W"]:
     """Background pixels of real views in the shadow of an object."""
     assert truth.shadows is not None
+    assert truth.segment is not None
     dark = truth.shadows.amax(2) >= SHADOW
     return dark & (truth.segment == BACKGROUND) & truth.view_mask[:, :, None, None]
 
 
 def ari_without_shadows(layer: Int[Tensor, "B M H W"], layers: int, truth: SceneTruth) -> Ratio:
     """ARI-A over the pixels of all views that do not lie in shadow; mean over scenes."""
-    if truth.shadows is None:
+    if truth.shadows is None or truth.segment is None:
         return Ratio.nothing(len(layer))
     used = truth.view_mask[:, :, None, None] & ~shadow_pixels(truth)
-    objects = truth.shapes.shape[2]
+    objects = true_objects(truth)
     label = truth.segment.long().where(truth.segment != BACKGROUND, objects)
     table = contingency(label.flatten(1), layer.flatten(1), objects + 1, layers, used.flatten(1))
     score = adjusted_rand(table)
@@ -64,7 +118,7 @@ def ari_without_shadows(layer: Int[Tensor, "B M H W"], layers: int, truth: Scene
 
 def shadow_claimed(layer: Int[Tensor, "B M H W"], has_background: bool, truth: SceneTruth) -> Ratio:
     """Share of the shadow pixels that are given to an object layer. Without a background layer the word is empty."""
-    if truth.shadows is None or not has_background:
+    if truth.shadows is None or truth.segment is None or not has_background:
         return Ratio.nothing(len(layer))
     shadow = shadow_pixels(truth)
     return Ratio.of((shadow & (layer > 0)).sum((1, 2, 3)), shadow.sum((1, 2, 3)))
@@ -76,6 +130,8 @@ def identity(layer: Int[Tensor, "B M H W"], prediction: Decomposition, truth: Sc
     The slot of an object is the one matched to it over all views together. It keeps it in a view where no other layer,
     background included, holds more of its visible pixels; an object without a slot keeps none.
     """
+    if truth.segment is None:
+        return Ratio.nothing(len(layer))
     counts = pixels_by_layer(layer, prediction.layer_masks.shape[2], truth)
     first = int(prediction.has_background)
     slot = assign(counts.sum(1)[:, :, first:])
@@ -88,10 +144,11 @@ def identity(layer: Int[Tensor, "B M H W"], prediction: Decomposition, truth: Sc
 
 def pixels_by_layer(layer: Int[Tensor, "B M H W"], layers: int, truth: SceneTruth) -> Float64[Tensor, "B M G L"]:
     """Visible pixels of every object in every real view, by the layer that claims them."""
+    assert truth.segment is not None
     scenes, views = layer.shape[:2]
     seen = (truth.segment != BACKGROUND) & truth.view_mask[:, :, None, None]
     pixels = [values.flatten(0, 1).flatten(1) for values in (truth.segment.long(), layer, seen)]
-    table = contingency(pixels[0], pixels[1], truth.shapes.shape[2], layers, pixels[2])
+    table = contingency(pixels[0], pixels[1], true_objects(truth), layers, pixels[2])
     return table.view(scenes, views, *table.shape[1:])
 
 
@@ -113,8 +170,10 @@ def signal_to_noise(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatc
     return Ratio.of(decibel.where(batch.view_mask, 0).sum(1), batch.view_mask.sum(1))
 
 
-def hidden_share(truth: SceneTruth) -> Float64[Tensor, "B"]:
+def hidden_share(truth: SceneTruth) -> Float64[Tensor, "B"] | None:
     """How much of the objects is hidden: 1 - visible pixels / pixels of complete shapes, over all views of a scene."""
+    if truth.segment is None or truth.shapes is None:
+        return None
     real = truth.view_mask[:, :, None, None]
     visible = ((truth.segment != BACKGROUND) & real).sum((1, 2, 3)).double()
     complete = ((truth.shapes >= COVERED) & real[:, :, None]).sum((1, 2, 3, 4)).double()

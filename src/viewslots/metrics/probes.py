@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from viewslots.metrics.ratios import Ratio
+from viewslots.metrics.extras import Ratio
 
 Array = NDArray[np.float64]
 Predict = Callable[[Array], Array]

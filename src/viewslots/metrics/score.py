@@ -17,31 +17,49 @@ averages as the published numbers were:
 | OOA's truth  | depth_order; if missing, as in "pooled"      | who owns more of the shared region in the segment     |
 | OCA          | share of scenes with the right count         | the same                                              |
 
-Scenes without the pixels, objects or overlapping pairs that a metric is about are left out of it; a metric that a
-method cannot answer is None. Padded views never enter.
+Paper: in one point "paper" is not the appendix to the letter. For ARI-O and AMI-O the appendix changes the set of
+pixels alone: the estimated partition still has K + 1 parts, and a pixel of an object may be labelled background. Here
+the arg-max runs over the object layers alone, in both conventions, so an object pixel that the background claims goes
+to the next best object. For a method without a background layer the two are the same.
+
+Scenes without the pixels, objects or overlapping pairs that a metric is about are left out of it. A metric that a
+method cannot answer is None; so is one that needs truth which the data set lacks (without complete shapes: IoU, F1, OOA
+and pooled ARI-O, AMI-O; without a segment: all). Padded views never enter.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float64, Int
+from jaxtyping import Bool, Float, Float64, Int, UInt8
 from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
-from viewslots.metrics.comparison import Comparison, Tables, check_comparable, comparisons, tables_of
-from viewslots.metrics.counting import counted_objects, visible_objects
-from viewslots.metrics.matching import assign, require_numbers, soft_overlap
-from viewslots.metrics.ordering import PairOverlaps, in_front, pair_overlaps, rightly_ordered
-from viewslots.metrics.segmentation import adjusted_mutual_information, adjusted_rand
-from viewslots.metrics.shapes import iou_and_f1, shape_sums
-from viewslots.types import Decomposition
+from viewslots.errors import UserError
+from viewslots.metrics.objects import (
+    PairOverlaps,
+    assign,
+    counted_objects,
+    in_front,
+    iou_and_f1,
+    pair_overlaps,
+    require_numbers,
+    rightly_ordered,
+    shape_sums,
+    soft_overlap,
+    true_objects,
+    visible_objects,
+)
+from viewslots.metrics.segmentation import adjusted_mutual_information, adjusted_rand, contingency, partition
+from viewslots.types import BACKGROUND, COVERED, Decomposition
 
 METRICS = ("ARI-A", "AMI-A", "ARI-O", "AMI-O", "IoU", "F1", "OCA", "OOA")
 
 Column = tuple[Float64[Tensor, "_"], Float64[Tensor, "_"]]
 """Of one metric: sum and weight of every scene, whose quotient over any set of scenes is the score of that set."""
+NUMBERS_AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
+"""Values of masks and shapes compared at once: near a CPU's cache but worth its threads, or enough to fill a GPU."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +101,139 @@ def _named(total: Float64[Tensor, "8"], weight: Float64[Tensor, "8"]) -> dict[st
     return {name: part / whole if whole > 0 else None for name, part, whole in columns}
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """V real views of S scenes; padded views never enter, whatever they hold."""
+
+    mask: Bool[Tensor, "S M"]
+    """Which views are real: V of them."""
+    scene: Int[Tensor, "V"]
+    """The scene of each."""
+    objects: int
+    """G, the room for objects in the truth."""
+    segment: UInt8[Tensor, "V H W"]
+    shapes: UInt8[Tensor, "V G H W"] | None
+    true_order: Float[Tensor, "V G"] | None
+    layers: Float[Tensor, "V L H W"]
+    has_background: bool
+    complete: Float[Tensor, "V K H W"] | None
+    order: Float[Tensor, "V K"] | None
+    presence: Float[Tensor, "S K"] | None
+
+    @property
+    def object_layers(self) -> Float[Tensor, "V K H W"]:
+        return self.layers[:, int(self.has_background) :]
+
+    def visible(self) -> Bool[Tensor, "V G H W"]:
+        """Where each true object is seen."""
+        index = torch.arange(self.objects, device=self.segment.device, dtype=torch.uint8)
+        return self.segment[:, None] == index[:, None, None]
+
+    def by_scene(self, values: Float64[Tensor, "V *rest"]) -> Float64[Tensor, "S *rest"]:
+        """Sums over the views of each scene."""
+        if len(values) == self.mask.numel():
+            return values.reshape(*self.mask.shape, *values.shape[1:]).sum(1)
+        everywhere = torch.zeros(*self.mask.shape, *values.shape[1:], device=values.device, dtype=values.dtype)
+        everywhere[self.mask] = values
+        return everywhere.sum(1)
+
+
+def comparisons(prediction: Decomposition, truth: SceneTruth) -> Iterator[Comparison]:
+    """All scenes, in order, in blocks of bounded memory."""
+    _, views, layers, height, width = prediction.layer_masks.shape
+    objects = true_objects(truth)
+    per_view = max((layers + objects) * height * width, 4 * layers * (objects + 1))
+    block = max(1, NUMBERS_AT_ONCE[prediction.layer_masks.device.type] // max(1, views * per_view))
+    for first in range(0, len(prediction.layer_masks), block):
+        yield _compared(prediction, truth, slice(first, first + block), objects)
+
+
+def _compared(prediction: Decomposition, truth: SceneTruth, scenes: slice, objects: int) -> Comparison:
+    assert truth.segment is not None
+    mask = truth.view_mask[scenes]
+    whole = bool(mask.all())
+
+    def real(values: Tensor) -> Tensor:
+        return values[scenes].flatten(0, 1) if whole else values[scenes][mask]
+
+    def real_if(values: Tensor | None) -> Tensor | None:
+        return None if values is None else real(values)
+
+    return Comparison(
+        mask=mask,
+        scene=mask.nonzero()[:, 0],
+        objects=objects,
+        segment=real(truth.segment),
+        shapes=real_if(truth.shapes),
+        true_order=real_if(truth.depth_order),
+        layers=real(prediction.layer_masks),
+        has_background=prediction.has_background,
+        complete=real_if(prediction.complete_shapes),
+        order=real_if(prediction.depth_order),
+        presence=None if prediction.presence is None else prediction.presence[scenes],
+    )
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Contingency tables of R = G + 1 true labels (background, then objects) and predicted ones."""
+
+    every: Float64[Tensor, "S R L"]
+    """All pixels; columns are layers."""
+    seen: Float64[Tensor, "S G K"]
+    """Pixels where an object is seen; the columns are the best objects, whether or not the background is better."""
+    covered: Float64[Tensor, "S R K"] | None
+    """Pixels that a complete shape covers; columns as before. None if complete shapes are not known."""
+
+    @property
+    def objects(self) -> Float64[Tensor, "S G K"]:
+        """The part of `every` that lies in objects on both sides."""
+        return self.every[:, 1:, self.every.shape[2] - self.seen.shape[2] :]
+
+    @classmethod
+    def concatenate(cls, parts: "list[Tables]") -> "Tables":
+        """Join along the scene axis."""
+        covered = [part.covered for part in parts if part.covered is not None]
+        every, seen = (torch.cat([getattr(part, name) for part in parts]) for name in ("every", "seen"))
+        return cls(every, seen, torch.cat(covered) if covered else None)
+
+
+def tables_of(views: Comparison) -> Tables:
+    """All from one count of (true label, covered or not, best object, background better or not)."""
+    rows, columns = views.objects + 1, views.object_layers.shape[1]
+    label = (views.segment + 1).to(torch.int32)  # bytes wrap: the background, 255, becomes 0
+    covered = torch.zeros_like(views.segment, dtype=torch.bool)
+    if views.shapes is not None and rows > 1:
+        covered = views.shapes.amax(1) >= COVERED
+    winner, background = partition(views.layers, views.has_background)
+    joint = contingency((2 * label + covered).flatten(1), (2 * winner + background).flatten(1), 2 * rows, 2 * columns)
+    counts = views.by_scene(joint).reshape(-1, rows, 2, columns, 2)
+    every = counts[..., 0].sum(2)
+    if views.has_background:
+        every = torch.cat([counts[..., 1].sum((2, 3))[..., None], every], 2)
+    return Tables(every, counts[:, 1:].sum((2, 4)), None if views.shapes is None else counts[:, :, 1].sum(3))
+
+
+def match(prediction: Decomposition, truth: SceneTruth) -> Int[Tensor, "S G"]:
+    """The matching of "paper": the slot of each true object, counted without the background layer, or -1."""
+    return torch.cat([assign(tables_of(views).objects) for views in comparisons(prediction, truth)])
+
+
 def score_scenes(prediction: Decomposition, truth: SceneTruth) -> SceneScores:
     """All metrics of every scene, on the device of the arguments.
 
     Pixels are counted a bounded number of scenes at a time, and the counts of all scenes are scored together.
     """
     check_comparable(prediction, truth)
+    if truth.segment is None:
+        nothing = torch.zeros(len(prediction.layer_masks), len(METRICS), dtype=torch.float64)
+        return SceneScores(nothing / 0, nothing, nothing)
     blocks = [_counted(views) for views in comparisons(prediction, truth)]
     tables = Tables.concatenate([block.tables for block in blocks])
     every = _partition("A", tables.every)
     paper = {**every, **_partition("O", tables.seen), **_joined([block.paper for block in blocks])}
-    pooled = {**every, **_partition("O", tables.covered), **_joined([block.pooled for block in blocks])}
+    covered = torch.zeros_like(tables.seen) if tables.covered is None else tables.covered  # no pixels: no score
+    pooled = {**every, **_partition("O", covered), **_joined([block.pooled for block in blocks])}
     total, weight = _stacked(paper)
     return SceneScores((total / weight).cpu(), *(part.cpu() for part in _stacked(pooled)))
 
@@ -111,7 +251,8 @@ def _counted(views: Comparison) -> _Counted:
     tables = tables_of(views)
     hard = assign(tables.objects)
     soft = assign(views.by_scene(soft_overlap(views.visible(), views.object_layers)))
-    overlaps = None if views.order is None else pair_overlaps(views.segment, views.shapes)
+    ordered = None if views.order is None else views.shapes
+    overlaps = None if ordered is None else pair_overlaps(views.segment, ordered)
     count, shapes = _count(views, tables.every), _shapes(views, hard)
     paper = {**shapes, "OCA": count, "OOA": _order(views, hard, overlaps, pooled=False)}
     shapes = shapes if torch.equal(hard, soft) else _shapes(views, soft)
@@ -152,7 +293,7 @@ def _count(views: Comparison, table: Float64[Tensor, "S R L"]) -> Column:
 
 def _shapes(views: Comparison, slot: Int[Tensor, "S G"]) -> dict[str, Column]:
     """Sums over the objects whose complete shape is not empty in the views used, and their number."""
-    if views.complete is None:
+    if views.complete is None or views.shapes is None:
         return dict.fromkeys(("IoU", "F1"), _unanswered(views))
     sums = views.by_scene(shape_sums(views.shapes, views.complete, slot[views.scene]))
     require_numbers("complete_shapes", sums)
@@ -170,3 +311,47 @@ def _order(views: Comparison, slot: Int[Tensor, "S G"], overlaps: PairOverlaps |
     require_numbers("depth_order", views.order, infinite=True)
     right = rightly_ordered(front, views.order, slot[views.scene])
     return views.by_scene((weight * right).sum(1)), views.by_scene(weight.sum(1))
+
+
+def check_comparable(prediction: Decomposition, truth: SceneTruth) -> None:
+    """One clear line where the sizes of a prediction and its truth disagree."""
+    scenes, views, layers, height, width = prediction.layer_masks.shape
+    slots = layers - prediction.has_background
+    if slots < 1 or not scenes:
+        raise UserError(f"layer_masks {_size(prediction.layer_masks)}: at least one scene and one object layer needed")
+    _check_sizes(
+        prediction,
+        {
+            "segment": (truth.segment, (scenes, views, height, width)),
+            "view_mask": (truth.view_mask, (scenes, views)),
+            "complete_shapes": (prediction.complete_shapes, (scenes, views, slots, height, width)),
+            "presence": (prediction.presence, (scenes, slots)),
+            "depth_order": (prediction.depth_order, (scenes, views, slots)),
+        },
+    )
+    if truth.segment is None or truth.shapes is None:
+        return
+    objects = true_objects(truth)
+    _check_sizes(
+        prediction,
+        {
+            "shapes": (truth.shapes, (scenes, views, objects, height, width)),
+            "depth_order of the truth": (truth.depth_order, (scenes, views, objects)),
+        },
+    )
+    labels = truth.segment[truth.view_mask]
+    if ((labels >= objects) & (labels != BACKGROUND)).any():
+        raise UserError(f"segment names an object beyond the {objects} of shapes; {BACKGROUND} is the background")
+
+
+def _check_sizes(prediction: Decomposition, expected: dict[str, tuple[Tensor | None, tuple[int, ...]]]) -> None:
+    for name, (tensor, shape) in expected.items():
+        if tensor is not None and tuple(tensor.shape) != shape:
+            wanted = ", ".join(map(str, shape))
+            raise UserError(
+                f"{name} {_size(tensor)} does not fit layer_masks {_size(prediction.layer_masks)}: [{wanted}]"
+            )
+
+
+def _size(tensor: Tensor) -> str:
+    return f"[{', '.join(map(str, tensor.shape))}]"

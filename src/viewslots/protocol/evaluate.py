@@ -1,30 +1,32 @@
 """The paper's protocol: which scenes, views and slots a method sees, how often, with which random numbers.
 
+A scene is inferred once a repeat; scores, held-out views and view codes are all asked of that one answer.
+
 Random numbers come from a generator on the CPU, keyed by (seed, repeat, first scene of the batch): an answer depends
 neither on the device's generator nor on the order of work. It does depend on how scenes are put into batches, which is
 why the batch size is part of the protocol and is written into the results.
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset, SceneTruth
-from viewslots.data.store import Store
+from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
-from viewslots.metrics.extras import hidden_share, scene_extras, signal_to_noise
+from viewslots.methods.contract import Method, Search, ViewpointAnswer
+from viewslots.metrics.extras import Ratio, SceneRatios, hidden_share, scene_extras, signal_to_noise
 from viewslots.metrics.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
-from viewslots.metrics.ratios import Ratio, SceneRatios
-from viewslots.metrics.score import SceneScores, score_scenes
+from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol.repeats import Repeats
-from viewslots.types import Decomposition, Progress, SceneBatch
+from viewslots.types import Progress, SceneBatch
 
 BATCH = 20
 """Scenes at once: fits a small GPU with 8 views and 11 slots."""
@@ -33,30 +35,14 @@ HELD_OUT_VIEWS = 4
 FIT_SPLIT = "valid"
 """Where the probes of the view codes are fitted."""
 NOVEL = "novel_view_psnr"
-
-
-class Method(Protocol):
-    """Anything that decomposes scenes."""
-
-    def decompose(self, batch: SceneBatch, generator: torch.Generator, slots: int | None) -> Decomposition: ...
-
-
-class ViewpointMethod(Method, Protocol):
-    """A method that has an attribute `knows_viewpoints`, which is true."""
-
-    def decompose_new_views(
-        self, given: SceneBatch, new: SceneBatch, generator: torch.Generator, slots: int | None
-    ) -> Decomposition:
-        """Objects from the given views, and of the new views the viewpoints alone; answered on the new views."""
-        ...
-
-    def view_codes(
-        self, batch: SceneBatch, generator: torch.Generator, slots: int | None
-    ) -> Float[Tensor, "B M D"]: ...
-
-
-def viewpoint_method(method: Method) -> ViewpointMethod | None:
-    return cast(ViewpointMethod, method) if getattr(method, "knows_viewpoints", False) else None
+NEEDED_FOR = {
+    "segment": (*METRICS, "ari_a_without_shadows", "shadow_claimed", "identity", "by_occlusion"),
+    "shapes": ("IoU", "F1", "OOA", "pooled ARI-O", "pooled AMI-O", "by_occlusion"),
+    "shadows": ("ari_a_without_shadows", "shadow_claimed"),
+    "camera": CAMERA_SCORES,
+    "num_objects": ("by_objects",),
+}
+"""Kinds of truth, and the scores that a data set without them cannot have."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +59,8 @@ class Plan:
     seed: int = 0
     batch: int = BATCH
     extras: bool = True
+    search: Search | None = None
+    """How far answers are searched for; None: plain answers."""
 
     def require(self, stored: int) -> None:
         counts = {"repeats": self.repeats, "batch": self.batch, "views": self.views, "slots": self.slots}
@@ -87,30 +75,60 @@ class Plan:
             raise UserError(f"{asked} asked for, but scenes have {stored}; ask for fewer")
 
 
+@torch.no_grad()
 def evaluate(
     method: Method, store: Store, plan: Plan, device: str = "cpu", progress: Progress = lambda done, total: None
 ) -> Repeats:
     """All repeats of all scenes of a split, scored."""
-    dataset = SceneDataset(store.split(plan.split), device=device)
-    plan.require(dataset.split.size.views)
-    if plan.new_views is not None and viewpoint_method(method) is None:
+    dataset = shown_to(method, store, plan.split, device)
+    plan.require(fewest_views(dataset.split))
+    if plan.new_views is not None and not method.has_viewpoints:
         raise UserError("this method does not tell viewpoints from objects, so there are no viewpoints to estimate")
-    scored: list[list[tuple[SceneScores, SceneRatios]]] = [[] for _ in range(plan.repeats)]
-    facts = []
+    scored: list[list[Scored]] = [[] for _ in range(plan.repeats)]
+    truths: list[Facts] = []
     for scenes in batches(len(dataset), plan.batch):
         seen = Seen.of(dataset, scenes, plan)
-        facts.append((seen.truth.num_objects.cpu().numpy(), hidden_share(seen.truth).cpu().numpy()))
+        truths.append(Facts.of(seen.truth))
         for repeat, parts in enumerate(scored):
             parts.append(answered(method, seen, plan, repeat))
             progress(scenes[0] * plan.repeats + (repeat + 1) * len(scenes), len(dataset) * plan.repeats)
-    extras = [SceneRatios.concatenate([part for _, part in parts]) for parts in scored]
+    facts = Facts.concatenate(truths)
+    if "pose" in dataset.split:
+        facts = replace(facts, unknown=facts.unknown - {"camera"})
+    extras = [SceneRatios.concatenate([part.extras for part in parts]) for parts in scored]
     if plan.extras and plan.new_views is None:
-        extras = [one.merge(two) for one, two in zip(extras, camera_scores(method, store, dataset, plan), strict=True)]
+        cameras = camera_scores(method, store, dataset, plan, scored, facts)
+        extras = [one.merge(two) for one, two in zip(extras, cameras, strict=True)]
     return Repeats(
-        [SceneScores.concatenate([part for part, _ in parts]) for parts in scored],
+        [SceneScores.concatenate([part.scores for part in parts]) for parts in scored],
         extras,
-        *(np.concatenate(column) for column in zip(*facts, strict=True)),
+        facts.num_objects,
+        facts.hidden,
+        missing_scores(facts.unknown, method, plan),
     )
+
+
+def shown_to(method: Method, store: Store, split: str, device: str) -> SceneDataset:
+    """The scenes of a split as the method is shown them: in the size it takes, with their cameras if it asks for those.
+
+    A method without `image_size` takes pictures as they are.
+    """
+    arrays, options = store.split(split), dict[str, Any]()
+    if method.needs_camera:
+        options["camera"] = True
+    size = getattr(method, "image_size", None)
+    if size not in (None, (arrays.size.height, arrays.size.width)):
+        options["size"] = size
+    return SceneDataset(arrays, device=device, **options)
+
+
+def fewest_views(arrays: SplitArrays) -> int:
+    """Of any scene: so many first and last views can be asked for without any being both."""
+    return int(arrays["num_views"].min()) if "num_views" in arrays else arrays.size.views
+
+
+def knows_cameras(arrays: SplitArrays) -> bool:
+    return "camera" in arrays or "pose" in arrays
 
 
 def keyed_generator(*words: object) -> torch.Generator:
@@ -134,61 +152,132 @@ class Seen:
 
     @classmethod
     def of(cls, dataset: SceneDataset, scenes: list[int], plan: Plan) -> "Seen":
-        given, left = FirstViews(plan.views), dataset.split.size.views - plan.views
+        given, left = FirstViews(plan.views), fewest_views(dataset.split) - plan.views
         count = plan.new_views or (min(HELD_OUT_VIEWS, left) if plan.extras else 0)
         new = dataset.batch(scenes, LastViews(count)) if count else None
         scored = given if plan.new_views is None else LastViews(count)
         return cls(scenes[0], dataset.batch(scenes, given), new, dataset.truth(scenes, scored))
 
 
-def answered(method: Method, seen: Seen, plan: Plan, repeat: int) -> tuple[SceneScores, SceneRatios]:
-    """One answer of a method for a batch, scored."""
-    viewing = viewpoint_method(method)
+@dataclass(frozen=True)
+class Facts:
+    """What scenes are grouped by, where the data set tells it, and the kinds of truth that it does not tell."""
+
+    num_objects: Integer[np.ndarray, "S"] | None
+    hidden: Float[np.ndarray, "S"] | None
+    unknown: frozenset[str]
+
+    @classmethod
+    def of(cls, truth: SceneTruth) -> "Facts":
+        def plain(values: Tensor | None) -> Any:
+            return None if values is None else values.cpu().numpy()
+
+        unknown = frozenset(name for name in NEEDED_FOR if getattr(truth, name) is None)
+        return cls(plain(truth.num_objects), plain(hidden_share(truth)), unknown)
+
+    @classmethod
+    def concatenate(cls, parts: "Sequence[Facts]") -> "Facts":
+        def joined(columns: Sequence[Any]) -> Any:
+            return None if any(column is None for column in columns) else np.concatenate(columns)
+
+        return cls(
+            joined([part.num_objects for part in parts]),
+            joined([part.hidden for part in parts]),
+            frozenset().union(*(part.unknown for part in parts)),
+        )
+
+
+def missing_scores(unknown: frozenset[str], method: Method, plan: Plan) -> dict[str, list[str]]:
+    """By kind of truth that is not known: the scores that this plan would have had with it, each named once."""
+    asked = {*METRICS, "pooled ARI-O", "pooled AMI-O", "by_objects", "by_occlusion"}
+    if plan.extras:
+        asked |= {"ari_a_without_shadows", "shadow_claimed", "identity"}
+        if method.has_viewpoints and plan.new_views is None:
+            asked |= set(CAMERA_SCORES)
+    found: dict[str, list[str]] = {}
+    for name, scores in NEEDED_FOR.items():
+        if name in unknown and (lost := [score for score in scores if score in asked]):
+            found[name] = lost
+            asked -= {*lost, *(f"pooled {score}" for score in lost)}
+    return found
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One answer for a batch: its scores, and its view codes where cameras may be read from them."""
+
+    scores: SceneScores
+    extras: SceneRatios
+    view_codes: Float[np.ndarray, "B M D"] | None
+
+
+def answered(method: Method, seen: Seen, plan: Plan, repeat: int) -> Scored:
+    """Infer once; then ask for everything that the plan wants.
+
+    New views go on with the generator as the inference left it.
+    """
     generator = keyed_generator(plan.seed, repeat, seen.first)
+    answer = method.infer(seen.given, generator, plan.slots, plan.search)
+    viewing = cast(ViewpointAnswer, answer) if method.has_viewpoints else None
     if plan.new_views is not None:
         assert viewing is not None
         assert seen.new is not None
-        shown, answer = seen.new, viewing.decompose_new_views(seen.given, seen.new, generator, plan.slots)
-    else:
-        shown, answer = seen.given, method.decompose(seen.given, generator, plan.slots)
-    scores = score_scenes(answer, seen.truth)
+        decomposition = viewing.new_views(seen.new, generator).decomposition()
+        extras = scene_extras(decomposition, seen.truth, seen.new) if plan.extras else SceneRatios({})
+        return Scored(score_scenes(decomposition, seen.truth), extras, None)
+    decomposition = answer.decomposition()
+    scores = score_scenes(decomposition, seen.truth)
     if not plan.extras:
-        return scores, SceneRatios({})
-    extras = scene_extras(answer, seen.truth, shown)
-    if plan.new_views is None:
-        extras = extras.merge(SceneRatios({NOVEL: novel_views(viewing, seen, plan, repeat)}))
-    return scores, extras
+        return Scored(scores, SceneRatios({}), None)
+    extras = scene_extras(decomposition, seen.truth, seen.given)
+    novel = SceneRatios({NOVEL: novel_views(viewing, seen, generator)})
+    return Scored(scores, extras.merge(novel), None if viewing is None else plain_codes(viewing))
 
 
-def novel_views(viewing: ViewpointMethod | None, seen: Seen, plan: Plan, repeat: int) -> Ratio:
+def novel_views(viewing: ViewpointAnswer | None, seen: Seen, generator: torch.Generator) -> Ratio:
     """PSNR of held-out pictures, of which the viewpoints alone were estimated: can the scene be seen from there?"""
     if viewing is None or seen.new is None:
         return Ratio.nothing(len(seen.given.image))
-    generator = keyed_generator(plan.seed, repeat, seen.first)
-    answer = viewing.decompose_new_views(seen.given, seen.new, generator, plan.slots)
-    return signal_to_noise(answer.reconstruction, seen.new)
+    shown = viewing.new_views(seen.new, generator).decomposition()
+    return signal_to_noise(shown.reconstruction, seen.new)
 
 
-def camera_scores(method: Method, store: Store, dataset: SceneDataset, plan: Plan) -> list[SceneRatios]:
+def plain_codes(answer: ViewpointAnswer) -> Float[np.ndarray, "B M D"]:
+    return answer.view_codes.double().cpu().numpy()
+
+
+def camera_scores(
+    method: Method, store: Store, dataset: SceneDataset, plan: Plan, scored: Sequence[Sequence[Scored]], facts: Facts
+) -> list[SceneRatios]:
     """R2 of the probes, a repeat each, fitted on the codes of the validation scenes in as many views."""
-    viewing = viewpoint_method(method)
-    known = viewing is not None and "camera" in dataset.split and FIT_SPLIT in store.splits
-    fit = SceneDataset(store.split(FIT_SPLIT), device=str(dataset.device)) if known else None
-    if viewing is None or fit is None or len(fit) < 2:
-        return [SceneRatios({name: Ratio.nothing(len(dataset)) for name in CAMERA_SCORES})] * plan.repeats
-    probes = CameraProbes(*codes_and_cameras(viewing, fit, plan, FIT_SPLIT, FIT_SCENES))
-    return [
-        SceneRatios(probes.score(*codes_and_cameras(viewing, dataset, plan, repeat))) for repeat in range(plan.repeats)
-    ]
+    nothing = [SceneRatios({name: Ratio.nothing(len(dataset)) for name in CAMERA_SCORES})] * plan.repeats
+    if not method.has_viewpoints or "camera" in facts.unknown or FIT_SPLIT not in store.splits:
+        return nothing
+    fit = shown_to(method, store, FIT_SPLIT, str(dataset.device))
+    count = min(len(fit), FIT_SCENES)
+    if count < 2 or fewest_views(fit.split) < plan.views or not knows_cameras(fit.split):
+        return nothing
+    probes = CameraProbes(fitted_codes(method, fit, plan, count), cameras(fit, plan)[:count])
+    true = cameras(dataset, plan)
+    return [SceneRatios(probes.score(repeat_codes(parts), true)) for parts in scored]
 
 
-def codes_and_cameras(
-    method: ViewpointMethod, dataset: SceneDataset, plan: Plan, word: object, most: int | None = None
-) -> tuple[Float[np.ndarray, "S M D"], Float[np.ndarray, "S M 3"]]:
-    """View codes of scenes; with the number of a repeat as `word`, those behind the answers of that repeat."""
-    count, views = min(len(dataset), most or len(dataset)), FirstViews(plan.views)
-    codes = [
-        method.view_codes(dataset.batch(scenes, views), keyed_generator(plan.seed, word, scenes[0]), plan.slots)
-        for scenes in batches(count, plan.batch)
-    ]
-    return torch.cat(codes).double().cpu().numpy(), np.asarray(dataset.split["camera"])[:count, : plan.views]
+def fitted_codes(method: Method, fit: SceneDataset, plan: Plan, count: int) -> Float[np.ndarray, "S M D"]:
+    """View codes of the first validation scenes."""
+    codes = []
+    for scenes in batches(count, plan.batch):
+        batch, generator = fit.batch(scenes, FirstViews(plan.views)), keyed_generator(plan.seed, FIT_SPLIT, scenes[0])
+        answer = method.infer(batch, generator, plan.slots, plan.search)
+        codes.append(plain_codes(cast(ViewpointAnswer, answer)))
+    return np.concatenate(codes)
+
+
+def repeat_codes(parts: Sequence[Scored]) -> Float[np.ndarray, "S M D"]:
+    return np.concatenate([part.view_codes for part in parts if part.view_codes is not None])
+
+
+def cameras(dataset: SceneDataset, plan: Plan) -> Float[np.ndarray, "S M 3"]:
+    """True positions behind the pictures that are shown; the last column of a pose is one."""
+    if "camera" in dataset.split:
+        return np.asarray(dataset.split["camera"])[:, : plan.views]
+    return np.asarray(dataset.split["pose"])[:, : plan.views, :3, 3]

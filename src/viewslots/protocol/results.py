@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from viewslots.data.disk import plain_errors, read_json, sha256, shown
-from viewslots.data.meta import META
+from viewslots.data.format import META
 from viewslots.data.store import Store
 from viewslots.errors import UserError
+from viewslots.files import plain_errors, read_json, sha256, shown
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.evaluate import Plan
-from viewslots.protocol.repeats import Repeats, by_objects, by_occlusion
-from viewslots.protocol.uncertainty import Values, bootstrap, estimates
+from viewslots.protocol.repeats import Repeats, Values, bootstrap, by_objects, by_occlusion, estimates
 
 FORMAT = "viewslots results"
 FORMAT_VERSION = 1
@@ -57,6 +56,7 @@ def summary(repeats: Repeats, seed: int) -> dict[str, Any]:
 
 def result(repeats: Repeats, store: Store, plan: Plan, about: Mapping[str, Any]) -> dict[str, Any]:
     """The whole content of results.json. `about` tells of the method and the machine."""
+    size = store.split(plan.split).size
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -69,9 +69,11 @@ def result(repeats: Repeats, store: Store, plan: Plan, about: Mapping[str, Any])
         "slots": plan.slots,
         "seed": plan.seed,
         "batch": plan.batch,
+        "search": None if plan.search is None else asdict(plan.search),
+        "missing": {name: list(scores) for name, scores in repeats.missing.items()},
         "std": "population standard deviation over repeats",
         "interval": "95 % bootstrap over scenes",
-        "data": data_facts(store),
+        "data": data_facts(store) | {"image_size": [size.height, size.width]},
         **summary(repeats, plan.seed),
     }
 
@@ -133,12 +135,23 @@ def _problems(value: Mapping[str, Any]) -> Iterator[str]:
     for name, expected in wanted.items():
         if not isinstance(value.get(name), expected):
             yield f"{name} is {shown(value.get(name))}"
-    for name in ("run", "preset", "training", "new_views", "provenance", "parameters", "care"):
-        expected = {"training": dict, "provenance": dict, "care": dict, "new_views": int, "parameters": int}.get(
-            name, str
-        )
+    optional = {"run": str, "preset": str, "training": dict, "new_views": int, "provenance": dict, "parameters": int}
+    for name, expected in (optional | {"search": dict, "care": dict, "missing": dict}).items():
         if not isinstance(value.get(name), expected | None):
             yield f"{name} is {shown(value.get(name))}"
+    training = value.get("training") or {}
+    for name in ("steps", "scored_step", "preset_steps"):
+        if not isinstance(training.get(name), int | None):
+            yield f"{name} of training is {shown(training.get(name))}"
+    for name in ("search", "care"):
+        if not all(type(count) is int for count in (value.get(name) or {}).values()):
+            yield f"{name} is {shown(value[name])}"
+    for scores in (value.get("missing") or {}).values():
+        if not isinstance(scores, list):
+            yield f"missing is {shown(value['missing'])}"
+    for size in (value.get("image_size"), value["data"].get("image_size")):
+        if size is not None and not (isinstance(size, list) and len(size) == 2 and all(map(_is_number, size))):
+            yield f"image_size is {shown(size)}"
     for name in ("preset", "source", "name"):
         if not isinstance(value["data"].get(name), str | None):
             yield f"{name} of data is {shown(value['data'].get(name))}"

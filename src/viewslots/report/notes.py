@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from viewslots.metrics.extras import SHADOW
-from viewslots.report.paper_tables import DATASETS, PaperTable
-from viewslots.report.rows import FLOOR, Result, care_of, title
+from viewslots.report.rows import COMPARED_WITH, DATASETS, FLOOR, PAPERS_OWN, PaperTable, Result, search_of, title
 
 PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 """Test scenes of the paper; 100 for the multi-view sets."""
@@ -29,13 +28,14 @@ def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
         if any(result["method"] == FLOOR for result in results)
         else "There is no floor in these tables; viewslots evaluate kmeans --data ... --out ... gives one."
     )
-    careful = (
-        "Rows marked careful do not follow the paper's protocol: each answer is the best of several starts, without "
-        "objects that are not worth their description, in some rows with further looks for objects that were missed "
-        "and gradient steps on the codes. None of this sees the truth. All else is the same."
+    searched = (
+        "Plain answers follow the paper's protocol: one pass of the inference, and a sample of what it finds. Searched "
+        "answers do not: each is the best of several starts by description length, with objects pruned that cost more "
+        "nats than they save, in some rows with further looks for missed objects and gradient steps on the codes. No "
+        "search sees the truth. All else is the same."
     )
     return (
-        *([careful] if any(map(care_of, results)) else []),
+        *([searched] if any(search_of(result) is not None for result in results) else []),
         "Every number of ours comes from one training run unless several are listed: other training seeds may differ "
         "by more than the intervals say.",
         floor,
@@ -46,7 +46,7 @@ def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def result_notes(result: Result, paper: PaperTable | None) -> tuple[str, ...]:
-    parts = (_pictures, _size, _training, _network, _slots, _made)
+    parts = (_pictures, _resized, _size, _missing, _training, _network, _slots, _made)
     return tuple(note for part in parts for note in part(result, paper))
 
 
@@ -62,11 +62,23 @@ def _pictures(result: Result, paper: PaperTable | None) -> Iterator[str]:
         yield f"Pictures: drawn by our own code; scenes of the same rules, not the paper's (data set {checksum})."
 
 
+def _resized(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    stored, taken = result["data"].get("image_size"), result.get("image_size")
+    if stored and taken and stored != taken:
+        old, new = (" x ".join(map(str, size)) for size in (stored, taken))
+        yield f"{title(result)}: pictures and truth of {old} pixels were resized to the {new} that the model takes."
+
+
 def _size(result: Result, paper: PaperTable | None) -> Iterator[str]:
     preset = result["data"].get("preset")
     wanted = PAPER_SCENES.get(str(preset), 100)
     if preset in DATASETS and result["scenes"] != wanted:
         yield f"{title(result)}: {result['scenes']} test scenes; the paper has {wanted}."
+
+
+def _missing(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    for truth, scores in (result.get("missing") or {}).items():
+        yield f"{title(result)}: the data set does not tell {truth}, so there is no {', '.join(map(str, scores))}."
 
 
 def _training(result: Result, paper: PaperTable | None) -> Iterator[str]:
@@ -76,18 +88,28 @@ def _training(result: Result, paper: PaperTable | None) -> Iterator[str]:
     if not training or not training.get("steps"):
         yield f"{title(result)}: how long it was trained is not on record."
         return
-    steps, wanted = training["steps"], training.get("preset_steps")
+    steps, wanted, scored = training["steps"], training.get("preset_steps"), training.get("scored_step")
     length = f"{steps:,} steps" + (f" of the preset's {wanted:,} ({steps / wanted:.0%})" if wanted else "")
     where = f"scenes of {training.get('data')}" + (" rendered while training" if training.get("live") else "")
     yield f"{title(result)}: trained for {length} on {where}, training seed {training.get('seed')}."
+    if scored is not None and scored != steps:
+        yield f"{title(result)}: the model that is scored is that of step {scored:,} of {steps:,}."
 
 
 def _network(result: Result, paper: PaperTable | None) -> Iterator[str]:
-    preset, count = result.get("preset"), result.get("parameters")
-    if result["method"] == FLOOR or preset in DATASETS:
+    count = result.get("parameters")
+    size = f"{count / 1e6:.1f} M parameters" if isinstance(count, int) else ""
+    if result["method"] == FLOOR or is_papers_network(result):
         return
-    size = f" ({count / 1e6:.1f} M parameters)" if isinstance(count, int) else ""
-    yield f"{title(result)}: not the paper's network{size}."
+    near = COMPARED_WITH.get(result["method"]) in PAPERS_OWN.values()
+    name = "not the paper's network" if near else "our own code of this method"
+    yield f"{title(result)}: {name}{f' ({size})' if size else ''}."
+
+
+def is_papers_network(result: Result) -> bool:
+    """A method of the paper in the size of the paper: `clevr-m1`, or in full `ocloc/clevr-m1`."""
+    variant, _, data = str(result.get("preset")).rpartition("/")
+    return result["method"] in PAPERS_OWN and variant in ("", result["method"]) and data in DATASETS
 
 
 def _slots(result: Result, paper: PaperTable | None) -> Iterator[str]:

@@ -7,13 +7,16 @@ from viewslots.metrics.score import METRICS
 from viewslots.protocol.results import find_results
 from viewslots.report.notes import general_notes, legend, result_notes
 from viewslots.report.pages import Block, Folded, Heading, Notes, Row, Table, Text, markdown, page
-from viewslots.report.paper_tables import DATASETS, SPLITS, PaperTable, find_table
 from viewslots.report.rows import (
+    DATASETS,
     FLOOR,
     MISSING,
+    SPLITS,
+    PaperTable,
     Result,
     difference_row,
     extra_rows,
+    find_table,
     group_rows,
     our_cell,
     our_row,
@@ -104,10 +107,12 @@ def section(key: Key, results: Sequence[Result]) -> Iterator[Block]:
     columns = ("", *METRICS)
     yield Table(columns, compared_rows(results, paper), _caption(paper))
     rows = tuple(our_row(result, "paper") for result in results)
-    yield Table(columns, rows, "The same in the convention of the appendix's formulas")
+    yield Table(columns, rows, "By the appendix's formulas (paper), but for ARI-O, AMI-O: arg-max over objects alone")
     if extras := extra_rows(results):
         yield Table(("beyond the paper", *map(title, results)), extras)
-    yield from (Folded(f"Parts of the test set: {title(result)}", groups(result)) for result in results)
+    for result in results:
+        if rows := part_rows(result):
+            yield Folded(f"Parts of the test set: {title(result)}", (Table(("pooled", *METRICS), rows),))
     yield Notes(tuple(dict.fromkeys(note for result in results for note in result_notes(result, paper))))
 
 
@@ -125,12 +130,11 @@ def compared_rows(results: Sequence[Result], paper: PaperTable | None) -> tuple[
     return tuple(rows)
 
 
-def groups(result: Result) -> tuple[Block, ...]:
-    rows = (
+def part_rows(result: Result) -> tuple[Row, ...]:
+    return (
         *group_rows(result, result.get("by_objects", {}), "objects:"),
         *group_rows(result, result.get("by_occlusion", {}), "occlusion:"),
     )
-    return (Table(("pooled", *METRICS), rows),)
 
 
 def overview(results: Sequence[Result]) -> Iterator[Block]:

@@ -1,15 +1,39 @@
-"""Results and the paper's rows as rows of tables."""
+"""Results of ours and the paper's numbers as rows of tables, and which of them belong side by side."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from viewslots.metrics.score import METRICS
 from viewslots.report.pages import Cell, Row
-from viewslots.report.paper_tables import COMPARED_WITH, PaperRow, PaperTable, Published, verdict
 
 Result = Mapping[str, Any]
 MISSING = Cell("N/A")
 FLOOR = "kmeans"
+
+DATASETS = {
+    "clevr-m1": "CLEVR-M1",
+    "clevr-m2": "CLEVR-M2",
+    "clevr-m3": "CLEVR-M3",
+    "clevr-m4": "CLEVR-M4",
+    "dsprites": "dSprites",
+    "abstract": "Abstract",
+    "clevr": "CLEVR",
+}
+"""Data presets by the paper's names, in its order."""
+SPLITS = {"test1": "Test 1", "test2": "Test 2", "test1-large": "Test 1", "test2-large": "Test 2"}
+PROPOSED, BASELINE = "Proposed", "Baseline"
+PAPERS_OWN = {"ocloc": PROPOSED, "per-view": BASELINE, "ocloc-per-view": BASELINE}
+"""Methods of the paper itself, and their rows in its tables; the last name is that of older results."""
+COMPARED_WITH = PAPERS_OWN | {"umbra": PROPOSED, "slot-attention": "Slot Attn"}
+"""Rows of the paper that methods are measured by, where they are not called alike."""
+TITLES = {"ocloc": "OCLOC", "per-view": "per-view baseline", "ocloc-per-view": "per-view baseline"}
+"""What rows call a method, if not by its name."""
+SEARCHED = {"starts": "start", "looks": "further look", "refinement": "gradient step"}
+NUMBERED = {"tab:multi": "Table 1", "tab:single": "Table 2"}
 
 EXTRAS = {
     "ari_a_without_shadows": ("ARI-A without the shadow pixels", 3),
@@ -30,29 +54,108 @@ EXTRAS = {
 """What a reader is told of each extra, and its digits."""
 
 
+@dataclass(frozen=True)
+class Published:
+    """A number of the paper."""
+
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    method: str
+    scores: Mapping[str, Published | None]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """The part of a table that is about one data set (and, in viewpoint estimation, one number of given views)."""
+
+    name: str
+    slots: int
+    rows: tuple[PaperRow, ...]
+
+    def row(self, method: str) -> PaperRow | None:
+        return next((row for row in self.rows if row.method == method), None)
+
+    def row_beside(self, method: str) -> PaperRow | None:
+        """What a method of ours is measured by: the row that COMPARED_WITH says, or that of the same name."""
+        wanted = COMPARED_WITH.get(method, method).lower()
+        return next((row for row in self.rows if row.method.lower() == wanted), None)
+
+
+@cache
+def all_tables() -> dict[str, Any]:
+    tables: dict[str, Any] = json.loads((files("viewslots") / "paper" / "tables.json").read_text(encoding="utf-8"))
+    return tables
+
+
+def find_table(dataset: str | None, split: str, views: int, new_views: int | None = None) -> PaperTable | None:
+    """The paper's rows for a data preset, a split and a number of views, if it has any."""
+    name = DATASETS.get(dataset or "")
+    for key, table in all_tables().items():
+        if table["split"] == SPLITS.get(split) and table.get("views_new") == new_views:
+            found = [row for row in table["rows"] if row["dataset"] == name]
+            found = [row for row in found if row.get("views_given", table.get("views")) == views]
+            if found:
+                slots = table["K"] if isinstance(table["K"], int) else table["K"][name]
+                return PaperTable(NUMBERED.get(key, "supplement"), slots, tuple(map(_row, found)))
+    return None
+
+
+def _row(row: Mapping[str, Any]) -> PaperRow:
+    scores = {name: None if value is None else Published(**value) for name, value in row["scores"].items()}
+    return PaperRow(row.get("method", PROPOSED), scores)
+
+
+def verdict(ours: Mapping[str, float] | None, paper: Published | None) -> str:
+    """`better` or `worse` where our whole interval lies beyond twice the paper's uncertainty; else empty."""
+    if ours is None or paper is None:
+        return ""
+    if ours["low"] > paper.mean + 2 * paper.std:
+        return "better"
+    return "worse" if ours["high"] < paper.mean - 2 * paper.std else ""
+
+
 def title(result: Result) -> str:
     """What tells one row of ours from another."""
-    kind = {"ocloc": "OCLOC", "ocloc-per-view": "per-view baseline"}.get(result["method"], result["method"])
-    preset = result.get("preset") or "unknown preset"
-    name = f"ours: {kind}" if preset == kind else f"ours: {kind}, {preset}"
-    details = [str(result.get("run"))]
     if result["method"] == FLOOR:
-        name, details = "floor: k-means on colours and places", details if result.get("run") != FLOOR else []
-    if care := care_of(result):
-        details.append(", ".join(["careful", *care]))
+        name, details = "floor: k-means on colours and places", []
+        if result.get("run") != FLOOR:
+            details.append(str(result.get("run")))
+    else:
+        name, details = f"ours: {', '.join(kind(result))}", [str(result.get("run")), answers_in_words(result)]
     if result["split"].endswith("-large"):
         details.append(f"{result['split']}, {result['scenes']} scenes")
     return f"{name} ({', '.join(details)})" if details else name
 
 
-def care_of(result: Result) -> list[str]:
-    """How much care was taken, in words; none for the paper's answers, which older results call not thrifty."""
-    care = result.get("care") or {"thrifty": False}
-    if not care.get("thrifty", True):
-        return []
-    names = {"starts": "start", "looks": "further look", "refinement": "gradient step"}
-    counts = {name: care.get(key, 0) for key, name in names.items()}
-    return [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items() if count]
+def kind(result: Result) -> list[str]:
+    """Method and preset. Presets are short names (`compact`) or METHOD/DATA (`ocloc-compact/clevr-m1`)."""
+    method, preset = result["method"], result.get("preset") or "unknown preset"
+    words = [TITLES.get(method, method)]
+    variant, _, data = preset.rpartition("/")
+    if variant == method or variant.startswith(f"{method}-"):
+        words += [variant.removeprefix(method).removeprefix("-"), data]
+    elif preset != method:
+        words.append(preset)
+    return [word for word in words if word]
+
+
+def search_of(result: Result) -> Mapping[str, Any] | None:
+    """How far answers were searched for, under its present or its older name; None: plain answers."""
+    found: Mapping[str, Any] | None = result.get("search", result.get("care"))
+    return found
+
+
+def answers_in_words(result: Result) -> str:
+    search = search_of(result)
+    if search is None:
+        return "plain answers"
+    counts = [(search.get(key, int(key == "starts")), word) for key, word in SEARCHED.items()]
+    words = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count]
+    return f"searched with {' and '.join([', '.join(words[:-1]), words[-1]] if len(words) > 1 else words)}"
 
 
 def our_row(result: Result, kind: str) -> Row:
@@ -77,7 +180,7 @@ def paper_cell(published: Published | None) -> Cell:
 
 def difference_row(result: Result, table: PaperTable) -> Row | None:
     """Ours minus the paper's row of the same method, in the convention of the published numbers."""
-    row = table.row(COMPARED_WITH.get(result["method"], ""))
+    row = table.row_beside(result["method"])
     if row is None:
         return None
     cells = tuple(difference_cell(result["pooled"].get(name), row.scores.get(name)) for name in METRICS)

@@ -14,7 +14,7 @@ from viewslots.scenes.sample import (
     sample_single_view,
 )
 from viewslots.scenes.spec import Scene
-from viewslots.scenes.world import split_range
+from viewslots.scenes.world import SOLID_KEYS, split_range
 from viewslots.types import Pictures
 
 COUNTS = {**dict.fromkeys(("train", "valid", "test1", "live"), (3, 6)), "test2": (7, 10)}
@@ -23,6 +23,8 @@ COUNTS = {**dict.fromkeys(("train", "valid", "test1", "live"), (3, 6)), "test2":
 
 class RayTraced:
     """What the worlds of CLEVR share."""
+
+    keys = SOLID_KEYS
 
     def slots(self, split: str) -> int:
         return split_range(COUNTS, split)[1]

@@ -14,7 +14,7 @@ from viewslots.scenes.album import HORIZON, SIZE, SMALLEST, Art, drawn_album, re
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.fields import read_fields, read_list, read_number
 from viewslots.scenes.layers import Layer, Painting, paint_all, place
-from viewslots.scenes.world import split_range
+from viewslots.scenes.world import FLAT_KEYS, split_range
 from viewslots.types import COVERED, Pictures
 
 COUNTS = {**dict.fromkeys(("train", "valid", "test1", "live"), (2, 4)), "test2": (5, 6)}
@@ -117,6 +117,7 @@ def to_rgb(hsv: Float[np.ndarray, "*HW 3"]) -> Float[np.ndarray, "*HW 3"]:
 class ClipartWorld:
     """2 to 4 things, 5 or 6 in test2. `folder` holds other clip art (see `read_album`); without it ours is used."""
 
+    keys = FLAT_KEYS
     views = 1
     height = SIZE
     width = SIZE

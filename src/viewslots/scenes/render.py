@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Float64
 from torch import Tensor
 
 from viewslots.errors import UserError
@@ -226,8 +227,26 @@ def render_views(
         depth_order=stored(near),
         camera=np.array([scene.cameras for scene in scenes], np.float32),
         num_objects=np.array([len(scene.objects) for scene in scenes], np.uint8),
+        pose=camera_poses(np.array([scene.cameras for scene in scenes], np.float64)).astype(np.float32),
+        intrinsics=np.tile(np.array(picture.intrinsics, np.float32), (len(scenes), views, 1)),
     )
     return pictures, stored(out.linear)
+
+
+def camera_poses(position: Float64[np.ndarray, "S M 3"]) -> Float64[np.ndarray, "S M 4 4"]:
+    """Camera to world of cameras that look at the origin: `look_at_origin` in double precision.
+
+    Plain arithmetic without trigonometry, so that every machine agrees on the bits.
+    """
+    x, y, z = np.moveaxis(position, -1, 0)
+    flat, distance = np.sqrt(x * x + y * y), np.sqrt(x * x + y * y + z * z)
+    above, divisor = flat == 0, np.where(flat == 0, 1, flat)
+    along, across = np.where(above, 0, x / divisor), np.where(above, -1, y / divisor)
+    zero, one = np.zeros_like(x), np.ones_like(x)
+    right = (-across, along, zero, zero)
+    up = (-along * z / distance, -across * z / distance, flat / distance, zero)
+    back = (x / distance, y / distance, z / distance, zero)
+    return np.stack([np.stack(column, -1) for column in (right, up, back, (x, y, z, one))], -1)
 
 
 def common_format(scenes: Sequence[Scene], slots: int) -> tuple[Picture, int]:

@@ -75,6 +75,11 @@ class Picture:
     def width(self) -> int:
         return self.right - self.left
 
+    @property
+    def intrinsics(self) -> tuple[float, float, float, float]:
+        """fx, fy, cx, cy in pixels of the window: the lens looks through the middle of the full picture."""
+        return self.focal, self.focal, self.full_width / 2 - self.left, self.full_height / 2 - self.up
+
 
 @dataclass(frozen=True)
 class Scene:

@@ -14,7 +14,7 @@ from viewslots.errors import UserError
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.fields import read_fields, read_list, read_number
 from viewslots.scenes.layers import Layer, Painting, paint_all, place
-from viewslots.scenes.world import split_range
+from viewslots.scenes.world import FLAT_KEYS, split_range
 from viewslots.types import Pictures
 
 SIZE = 64
@@ -198,6 +198,7 @@ def _read_bits(file: IO[bytes], count: int, where: str) -> UInt8[np.ndarray, "co
 class SpriteWorld:
     """2 to 5 sprites, 6 to 8 in test2. `npz` is the path of the real dSprites file; without it sprites are drawn."""
 
+    keys = FLAT_KEYS
     views = 1
     height = SIZE
     width = SIZE

@@ -6,6 +6,14 @@ from typing import Any, Protocol
 from viewslots.errors import UserError
 from viewslots.types import Pictures
 
+LIVE_SPLIT = "live"
+"""A stream of its own: no scene of it is ever in a stored split."""
+
+FLAT_KEYS = ("image", "segment", "overlap", "shapes", "shadows", "depth_order", "camera", "num_objects")
+"""What every world of ours knows of its scenes."""
+SOLID_KEYS = (*FLAT_KEYS, "pose", "intrinsics")
+"""What those know that have cameras."""
+
 
 class World(Protocol):
     """A family of scenes. `sample` depends on its three arguments alone, so any scene can be drawn again by itself."""
@@ -18,6 +26,11 @@ class World(Protocol):
 
     @property
     def width(self) -> int: ...
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Which fields of `Pictures` it answers with."""
+        ...
 
     def slots(self, split: str) -> int:
         """K of the stored arrays: the largest number of objects in a scene of this split."""

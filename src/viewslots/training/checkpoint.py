@@ -17,7 +17,8 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 
-from viewslots.data.disk import (
+from viewslots.errors import UserError
+from viewslots.files import (
     flush_file,
     flush_folder,
     open_regular,
@@ -27,7 +28,6 @@ from viewslots.data.disk import (
     sha256,
     write_json,
 )
-from viewslots.errors import UserError
 from viewslots.training.state import TrainState, finite_json
 
 FORMAT_VERSION = 1

@@ -11,19 +11,18 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import avg_pool2d
 
-from viewslots.data.dataset import gather, upload, whole_batch
-from viewslots.data.live import SPLIT
+from viewslots.data.dataset import SceneDataset, to_device, whole_batch
+from viewslots.data.resize import Resize
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
 from viewslots.errors import UserError
 from viewslots.methods.contract import TrainableMethod
 from viewslots.scenes.draws import Draws
-from viewslots.scenes.world import World
+from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.distributed import Ranks
 from viewslots.types import SceneBatch
 
@@ -32,29 +31,6 @@ class Feed(Protocol):
     def __call__(self, step: int, views: int) -> SceneBatch:
         """This rank's part of the batch of a step."""
         ...
-
-
-def shrink_factor(height: int, width: int, size: int) -> int:
-    """How many pixels of a data set make one of the model, along a side."""
-    if height != width or height % size:
-        raise UserError(
-            f"pictures of {height}x{width} pixels for a model of {size}x{size}: only squares of a whole multiple of "
-            f"{size} can be averaged down; choose another data set or preset"
-        )
-    return height // size
-
-
-def shrunk(pictures: Float[Tensor, "*lead H W"], factor: int) -> Float[Tensor, "*lead h w"]:
-    """Means over squares of factor x factor pixels."""
-    if factor == 1:
-        return pictures
-    small = avg_pool2d(pictures.flatten(0, -3)[:, None], factor)
-    return small.view(*pictures.shape[:-2], *small.shape[-2:])
-
-
-def shrunk_batch(image: UInt8[Tensor, "B M H W 3"], factor: int) -> SceneBatch:
-    batch = whole_batch(image)
-    return replace(batch, image=shrunk(batch.image, factor))
 
 
 def batches_of(scenes: int, batch: int) -> int:
@@ -71,46 +47,59 @@ class StoredFeed:
     """
 
     def __init__(
-        self, split: SplitArrays, *, seed: int, batch: int, size: int, device: torch.device, ranks: Ranks
+        self,
+        split: SplitArrays,
+        *,
+        seed: int,
+        batch: int,
+        size: tuple[int, int],
+        camera: bool,
+        device: torch.device,
+        ranks: Ranks,
     ) -> None:
-        self.split, self.seed, self.batch, self.device = split, seed, batch, device
-        self.part, self.factor = ranks.part(batch), shrink_factor(split.size.height, split.size.width, size)
+        self.seed, self.batch, self.part = seed, batch, ranks.part(batch)
         self.batches = batches_of(len(split), batch)
-        self.resident = upload(split["image"], device) if fits(split["image"], device) else None
+        resident = fits(split["image"], device)
+        self.data = SceneDataset(split, device=str(device), size=size, camera=camera, resident=resident)
         self._epoch, self._order = -1, [0]
 
     def __call__(self, step: int, views: int) -> SceneBatch:
         epoch, place = divmod(step, self.batches)
         scenes = self.order(epoch)[place * self.batch : (place + 1) * self.batch][self.part]
-        table = view_table(RandomViews(views, views, self.seed, epoch), scenes, self.split.size.views)
-        return shrunk_batch(self.bytes(scenes, table), self.factor)
+        return self.data.batch(scenes, RandomViews(views, views, self.seed, epoch), padded_to=views)
 
     def order(self, epoch: int) -> list[int]:
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, shuffled(len(self.split), Draws("epoch", self.seed, epoch))
+            self._epoch, self._order = epoch, shuffled(len(self.data), Draws("epoch", self.seed, epoch))
         return self._order
-
-    def bytes(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> UInt8[Tensor, "B M H W 3"]:
-        if self.resident is None:
-            return to_device(torch.from_numpy(gather(self.split["image"], scenes, table)), self.device)
-        rows = np.broadcast_to(np.asarray(scenes)[:, None], table.shape)
-        index = to_device(torch.from_numpy(np.stack([rows, table])), self.device)
-        return self.resident[index[0], index[1]]
 
 
 class LiveFeed:
     """Fresh scenes at every step, rendered in the views that are used."""
 
-    def __init__(self, world: World, *, seed: int, batch: int, size: int, device: torch.device, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        seed: int,
+        batch: int,
+        size: tuple[int, int],
+        camera: bool,
+        device: torch.device,
+        ranks: Ranks,
+    ) -> None:
+        if camera:
+            raise UserError("--data live: a method that must be told the cameras needs a stored data set")
         self.world, self.seed, self.batch, self.device = world, seed, batch, device
-        self.part, self.factor = ranks.part(batch), shrink_factor(world.height, world.width, size)
+        self.part, self.resize = ranks.part(batch), Resize.between((world.height, world.width), size)
 
     def __call__(self, step: int, views: int) -> SceneBatch:
         numbers = range(step * self.batch, (step + 1) * self.batch)[self.part]
-        scenes = [self.world.sample(self.seed, SPLIT, number) for number in numbers]
+        scenes = [self.world.sample(self.seed, LIVE_SPLIT, number) for number in numbers]
         table = view_table(RandomViews(views, views, self.seed), numbers, self.world.views)
-        image = render_views(self.world, scenes, table, SPLIT, self.device)
-        return shrunk_batch(to_device(torch.from_numpy(image), self.device), self.factor)
+        image = render_views(self.world, scenes, table, LIVE_SPLIT, self.device)
+        batch = whole_batch(to_device(torch.from_numpy(image), self.device))
+        return replace(batch, image=self.resize.pictures(batch.image))
 
 
 def render_views(
@@ -129,11 +118,6 @@ def render_views(
 
 def fits(images: NDArray[Any], device: torch.device) -> bool:
     return device.type == "cuda" and images.nbytes <= torch.cuda.mem_get_info(device)[0] // 2
-
-
-def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Without waiting: from pageable memory a copy would first let the device finish all its work."""
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
 def keyed_generator(device: torch.device, *key: str | int) -> torch.Generator:

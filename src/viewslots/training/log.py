@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from viewslots.data.disk import plain_errors, replacing, require_space, shown
+from viewslots.files import plain_errors, replacing, require_space, shown
 from viewslots.training.state import finite_json
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import Any
 
 from PIL import Image
 
-from viewslots.data.disk import (
+from viewslots.errors import UserError
+from viewslots.files import (
     FolderLock,
     flush_file,
     flush_folder,
@@ -24,7 +25,6 @@ from viewslots.data.disk import (
     require_space,
     write_json,
 )
-from viewslots.errors import UserError
 from viewslots.methods.contract import TrainableMethod
 from viewslots.provenance import provenance
 from viewslots.training.checkpoint import SIDECAR_ROOM, disk_errors, load_newest, save_checkpoint

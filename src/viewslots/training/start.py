@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from viewslots.data.meta import META, Plan
+from viewslots.data.format import META, Plan
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
@@ -23,7 +23,7 @@ from viewslots.methods.registry import trainable_class
 from viewslots.scenes.world import World
 from viewslots.training.checkpoint import Damaged, load_step
 from viewslots.training.distributed import Ranks
-from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of, shrink_factor
+from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of
 from viewslots.training.run import CHECKPOINTS, RunFolder, read_run_config
 from viewslots.training.settings import LIVE, RunSettings, plan_run
 from viewslots.training.step import EagerStep, Model, Step, fast_step
@@ -46,7 +46,6 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> Run
     settings = plan_run(**given, stored_views=size.views, data_sha256=sha256)
     if settings.views > size.views:
         raise UserError(f"--views {settings.views}: scenes of this data set have {size.views}")
-    shrink_factor(size.height, size.width, settings.model.image_size)
     if isinstance(size, Plan):
         batches_of(size.splits["train"].scenes, settings.batch)
     return settings
@@ -178,8 +177,10 @@ def start_from(model: Model, weights: Model) -> None:
 
 
 def open_data(settings: RunSettings, device: torch.device, ranks: Ranks) -> tuple[Feed, Validation | None]:
-    size, views = settings.model.image_size, settings.views
-    chosen = {"seed": settings.seed, "batch": settings.batch, "size": size, "device": device, "ranks": ranks}
+    size, views = (settings.model.image_size, settings.model.image_size), settings.views
+    camera = trainable_class(settings.method).needs_camera
+    chosen: dict[str, Any] = {"seed": settings.seed, "batch": settings.batch, "size": size, "camera": camera}
+    chosen |= {"device": device, "ranks": ranks}
     if settings.data == LIVE:
         world = data_preset(settings.world).world(None)
         feed: Feed = LiveFeed(world, **chosen)
@@ -190,7 +191,9 @@ def open_data(settings: RunSettings, device: torch.device, ranks: Ranks) -> tupl
             raise UserError(f"{settings.data}: not the data set this run was started with; --data may name where it is")
         feed = StoredFeed(store.split("train"), **chosen)
         held_out = store.split("valid") if ranks.first else None
-    return feed, Validation(held_out, views=views, size=size, device=device) if held_out is not None else None
+    if held_out is None:
+        return feed, None
+    return feed, Validation(held_out, views=views, size=size, camera=camera, device=device)
 
 
 def open_store(folder: str) -> Store:

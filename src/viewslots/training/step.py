@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewslots.methods.contract import Losses, Precision, TrainableMethod, WeightTwins, tensors_of
+from viewslots.methods.contract import Losses, Precision, TrainableMethod, WeightTwins, leaves_of
 from viewslots.methods.schedules import Scheduled
 from viewslots.types import SceneBatch
 
@@ -92,7 +92,7 @@ class EagerStep:
 
 
 class GraphStep:
-    """An EagerStep recorded once for every shape of batch and replayed as one CUDA graph: one launch a step.
+    """An EagerStep recorded once for every kind of input and replayed as one CUDA graph: one launch a step.
 
     A graph reads fixed addresses, so inputs are copied into buffers. Recording needs a few real steps to warm up; what
     they change is put back.
@@ -102,7 +102,7 @@ class GraphStep:
 
     def __init__(self, step: EagerStep) -> None:
         self.step = step
-        self._recordings: dict[torch.Size, Recording] = {}
+        self._recordings: dict[tuple[Any, ...], Recording] = {}
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def __call__(
@@ -110,12 +110,14 @@ class GraphStep:
     ) -> StepTerms:
         self.step.set_learning_rates(learning_rates)
         given = (batch, noise, scheduled.tensors(batch.image.device))
-        shape = batch.image.shape
-        if shape not in self._recordings:
-            self._recordings[shape] = self.record(given)
-        recording = self._recordings[shape]
-        for buffer, value in zip(tensors_of(recording.inputs), tensors_of(given), strict=True):
-            buffer.copy_(value)
+        leaves = list(leaves_of(given))
+        kind = tuple(leaf.shape if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        if kind not in self._recordings:
+            self._recordings[kind] = self.record(given)
+        recording = self._recordings[kind]
+        for buffer, value in zip(leaves_of(recording.inputs), leaves, strict=True):
+            if isinstance(buffer, Tensor):
+                buffer.copy_(value)
         recording.graph.replay()
         answered = recording.terms
         return StepTerms(answered.minimised.clone(), answered.comparable.clone(), answered.terms.clone())

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from viewslots.data.dataset import SceneDataset, SceneTruth
+from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
@@ -19,15 +19,13 @@ from viewslots.figures.sheets import decomposition_sheet
 from viewslots.methods.contract import Search
 from viewslots.metrics.score import SceneScores, score_scenes
 from viewslots.scenes.world import World
-from viewslots.training.feed import keyed_generator, shrink_factor, shrunk
+from viewslots.training.feed import keyed_generator
 from viewslots.training.step import Model
 from viewslots.types import Decomposition, Pictures, SceneBatch
 
 LOSS_SCENES, SCORE_SCENES, SHEET_SCENES = 256, 64, 2
 LIVE_SCENES, RENDER_SCENES = 64, 8
 BATCH = 8
-TRUTH = ("segment", "overlap", "shapes", "num_objects")
-"""What the scores compare with; without all of it a split has none."""
 SHARED = 0.9
 """Entropy of the masks, as a share of its largest value, above which no slot has anything of its own."""
 PATIENCE = 0.2
@@ -64,7 +62,7 @@ class ValidationResult:
     terms: dict[str, float]
     """Means over the scenes; `loss` is the one that compares."""
     scores: dict[str, float | None]
-    """None where a metric has no value; empty where the split has no truth to tell."""
+    """Empty where the data set has no truth; None where it cannot tell a score."""
     diagnostics: Diagnostics
     sheet: Image.Image
 
@@ -79,10 +77,11 @@ class ValidationResult:
 class Validation:
     """A held-out split, its first M views; called with a model."""
 
-    def __init__(self, split: SplitArrays, *, views: int, size: int, device: torch.device) -> None:
-        self.device = device
-        self.factor = shrink_factor(split.size.height, split.size.width, size)
-        self.data = SceneDataset(split, views=FirstViews(views), device=str(device))
+    def __init__(
+        self, split: SplitArrays, *, views: int, size: tuple[int, int], camera: bool = False, device: torch.device
+    ) -> None:
+        self.device, self.views = device, views
+        self.data = SceneDataset(split, views=FirstViews(views), device=str(device), size=size, camera=camera)
         if len(self.data) == 0:
             raise UserError("the split 'valid' has no scenes; make some with make-data --valid-scenes N")
 
@@ -103,8 +102,7 @@ class Validation:
         return [range(first, min(first + BATCH, count)) for first in range(0, count, BATCH)]
 
     def batch(self, scenes: range) -> SceneBatch:
-        batch = self.data.batch(scenes)
-        return replace(batch, image=shrunk(batch.image, self.factor))
+        return self.data.batch(scenes, padded_to=self.views)
 
     def terms(self, model: Model) -> dict[str, float]:
         """Sums over the scenes, then the mean: parts may differ in size."""
@@ -120,20 +118,19 @@ class Validation:
 
     def answers(self, model: Model) -> tuple[dict[str, float | None], Diagnostics, Image.Image]:
         found, own, scores, images = [], [], [], []
-        known = all(key in self.data.split for key in TRUTH)
         search = quick_search(model.default_search)
         for scenes in self.parts(SCORE_SCENES):
             batch, generator = self.batch(scenes), keyed_generator(self.device, "validation answer", scenes.start)
             answer = model.infer(batch, generator, search=search)
             found.append(answer.decomposition())
             own.append((len(scenes), model.diagnostics(answer)))
-            if known:
-                scores.append(score_scenes(found[-1], shrunk_truth(self.data.truth(scenes), self.factor)))
+            if "segment" in self.data.split:
+                scores.append(score_scenes(found[-1], self.data.truth(scenes, padded_to=self.views)))
             images.append(batch.image)
         shown = concatenate(found)
         sheet = decomposition_sheet(torch.cat(images)[:SHEET_SCENES], shown, zoom=max(1, 64 // model.image_size[0]))
-        means = plain(SceneScores.concatenate(scores).paper()) if known else {}
-        return means, diagnose(shown, weighted_means(own)), sheet
+        known = plain(SceneScores.concatenate(scores).paper()) if scores else {}
+        return known, diagnose(shown, weighted_means(own)), sheet
 
 
 def quick_search(search: Search | None) -> Search | None:
@@ -203,24 +200,6 @@ def concatenate(answers: list[Decomposition]) -> Decomposition:
         return torch.cat(values) if isinstance(values[0], Tensor) else values[0]
 
     return Decomposition(**{field.name: joined(field.name) for field in fields(Decomposition)})
-
-
-def shrunk_truth(truth: SceneTruth, factor: int) -> SceneTruth:
-    """The truth for pictures that were averaged down: complete shapes as means, what is seen at the squares' middle."""
-    if factor == 1:
-        return truth
-    middle = slice(factor // 2, None, factor)
-
-    def alpha(values: Tensor) -> Tensor:
-        return shrunk(values.float(), factor).round().byte()
-
-    return replace(
-        truth,
-        segment=truth.segment[..., middle, middle],
-        overlap=truth.overlap[..., middle, middle],
-        shapes=alpha(truth.shapes),
-        shadows=None if truth.shadows is None else alpha(truth.shadows),
-    )
 
 
 def live_split(world: World, views: int, device: torch.device) -> SplitArrays:

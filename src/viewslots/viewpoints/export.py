@@ -25,8 +25,8 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image
 from torch import Tensor
 
-from viewslots.data.disk import plain_errors, read_json, write_json
 from viewslots.errors import UserError
+from viewslots.files import plain_errors, read_json, write_json
 from viewslots.viewpoints.likeness import picture_errors, unlikeness
 from viewslots.viewpoints.scene import InferredScene, View
 

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.data.disk import read_json
 from viewslots.errors import UserError
+from viewslots.files import read_json
 
 if TYPE_CHECKING:
     from viewslots.viewpoints.scene import InferredScene

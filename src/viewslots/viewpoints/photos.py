@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from viewslots.data.disk import open_regular, shown
 from viewslots.errors import UserError
+from viewslots.files import open_regular, shown
 
 MOST_PICTURES = 32
 MOST_BYTES = 20 * 10**6

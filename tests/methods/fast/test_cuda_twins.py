@@ -22,9 +22,8 @@ from viewslots.methods.ocloc.fast.features import plain_add_norm  # noqa: E402
 from viewslots.methods.ocloc.fast.features_cuda import AddNorm  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood import plain_squared_error  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError  # noqa: E402
-from viewslots.methods.ocloc.generation import Decoded  # noqa: E402
-from viewslots.methods.ocloc.noise import Noise  # noqa: E402
 from viewslots.methods.ocloc.schedule import Annealing  # noqa: E402
+from viewslots.methods.ocloc.variables import Decoded, Noise  # noqa: E402
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 

@@ -13,9 +13,8 @@ from viewslots.methods.ocloc.fast.accelerate import accelerated
 from viewslots.methods.ocloc.fast.folding import FoldedConvolution, PairedConvolution, PlainConvolution, fold_stages
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import upsampling_stages
-from viewslots.methods.ocloc.noise import Noise
-from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing
+from viewslots.methods.ocloc.variables import Noise
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.model import Umbra
@@ -70,7 +69,10 @@ def with_shadows(config: OclocConfig) -> UmbraConfig:
     return UmbraConfig(**vars(config))
 
 
-def double_model(kind: type[Ocloc], config: OclocConfig) -> Ocloc:
+Trained = Ocloc | PerView
+
+
+def double_model(kind: type[Trained], config: OclocConfig) -> Trained:
     """In float64, with biases and normalisations away from where they start, so that mistakes in them show."""
     model = kind(config, torch.Generator().manual_seed(1)).double()
     generator = torch.Generator().manual_seed(2)
@@ -80,7 +82,7 @@ def double_model(kind: type[Ocloc], config: OclocConfig) -> Ocloc:
     return model
 
 
-def double_inputs(model: Ocloc) -> tuple[SceneBatch, Noise]:
+def double_inputs(model: Trained) -> tuple[SceneBatch, Noise]:
     size = model.config.image_size
     generator = torch.Generator().manual_seed(3)
     mask = torch.tensor([[True, True, True], [True, True, False]])
@@ -90,9 +92,9 @@ def double_inputs(model: Ocloc) -> tuple[SceneBatch, Noise]:
     return batch, Noise(**{name: value.double() for name, value in vars(noise).items()})
 
 
-def gradients(model: Ocloc, called: nn.Module, batch: SceneBatch, noise: Noise) -> dict[str, torch.Tensor]:
+def gradients(model: Trained, called: nn.Module, batch: SceneBatch, noise: Noise) -> dict[str, torch.Tensor]:
     model.zero_grad()
-    weighted_loss(called(batch, ANNEALING, noise), ANNEALING).mean().backward()
+    called(batch, ANNEALING, noise).minimised.mean().backward()
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
@@ -101,14 +103,18 @@ CASES += [(Umbra, with_shadows(CONFIGS[name])) for name in ("paper", "compact")]
 
 
 @pytest.mark.parametrize(("kind", "config"), CASES)
-def test_a_fast_view_gives_the_terms_and_gradients_of_its_model(kind: type[Ocloc], config: OclocConfig) -> None:
+def test_a_fast_view_gives_the_terms_and_gradients_of_its_model(kind: type[Trained], config: OclocConfig) -> None:
     model = double_model(kind, config).eval()
-    fast = accelerated(model)
+    fast = model.fast("fp32").module
+    assert type(fast) is kind
     assert type(fast.inference) is not type(model.inference)
     batch, noise = double_inputs(model)
-    plain_terms, fast_terms = model(batch, ANNEALING, noise), fast(batch, ANNEALING, noise)
-    for term in vars(plain_terms):
-        torch.testing.assert_close(getattr(fast_terms, term), getattr(plain_terms, term), rtol=1e-10, atol=1e-9)
+    plain_losses, fast_losses = model(batch, ANNEALING, noise), fast(batch, ANNEALING, noise)
+    assert tuple(plain_losses.terms) == tuple(fast_losses.terms) == kind.terms
+    for term in kind.terms:
+        torch.testing.assert_close(fast_losses.terms[term], plain_losses.terms[term], rtol=1e-10, atol=1e-9)
+    for name in ("minimised", "comparable"):
+        torch.testing.assert_close(getattr(fast_losses, name), getattr(plain_losses, name), rtol=1e-10, atol=1e-9)
     plain, quick = gradients(model, model, batch, noise), gradients(model, fast, batch, noise)
     assert plain.keys() == quick.keys()
     assert set(plain) == {parameter for parameter, _ in model.named_parameters()}
@@ -116,14 +122,40 @@ def test_a_fast_view_gives_the_terms_and_gradients_of_its_model(kind: type[Ocloc
         torch.testing.assert_close(quick[parameter], value, rtol=1e-8, atol=1e-8 * float(value.abs().max() + 1))
 
 
-def test_a_fast_view_shares_parameters_and_statistics() -> None:
-    model = Ocloc(CONFIGS["tiny"]).train()
-    fast = accelerated(model)
+def tiny(kind: type[Trained]) -> Trained:
+    config = CONFIGS["tiny"]
+    return kind(with_shadows(config) if kind is Umbra else config, torch.Generator().manual_seed(0))
+
+
+KINDS = pytest.mark.parametrize("kind", [Ocloc, PerView, Umbra])
+
+
+@KINDS
+def test_a_fast_view_shares_parameters_and_statistics(kind: type[Trained]) -> None:
+    model = tiny(kind).train()
+    fast = model.fast("fp32").module
     theirs = {id(parameter) for parameter in model.parameters()}
     assert {id(parameter) for parameter in fast.parameters()} == theirs
+    if isinstance(fast, PerView):
+        assert {id(parameter) for parameter in fast.single.parameters()} == theirs
+        assert fast.single.inference is fast.inference
+        assert fast.single is not model.single
     batch = SceneBatch(torch.rand(2, 2, 3, 32, 32), torch.ones(2, 2, dtype=torch.bool))
     fast(batch, Annealing(), model.draw_noise(batch, torch.Generator().manual_seed(0)))
     assert model.nvil.weight > 0
+
+
+@KINDS
+def test_a_fast_view_leaves_its_model_as_it_was(kind: type[Trained]) -> None:
+    """The same bits before and after, and the classes of its parts."""
+    model = tiny(kind).eval()
+    batch = SceneBatch(torch.rand(2, 2, 3, 32, 32), torch.ones(2, 2, dtype=torch.bool))
+    noise = model.draw_noise(batch, torch.Generator().manual_seed(0))
+    parts, before = [type(part) for part in model.modules()], model(batch, ANNEALING, noise)
+    model.fast("fp32").module(batch, ANNEALING, noise)
+    after = model(batch, ANNEALING, noise)
+    assert [type(part) for part in model.modules()] == parts
+    assert all(torch.equal(after.terms[name], value) for name, value in before.terms.items())
 
 
 @pytest.mark.parametrize("scale", [1, 2, 3, 4])
@@ -164,7 +196,7 @@ def test_half_weights_follow_the_weights_and_hand_back_their_gradients() -> None
     with torch.no_grad():
         for parameter in model.parameters():  # then a twin rounds nothing away
             parameter.copy_(parameter.bfloat16())
-    view, half = with_half_weights(model)
+    view, half = with_half_weights(model, model.exact_layers())
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     twinned = {names[id(master)] for master in half.masters}
     assert {"inference.g_obj.0.weight", "inference.g_upd.recurrent.weight_ih"} <= twinned
@@ -175,7 +207,7 @@ def test_half_weights_follow_the_weights_and_hand_back_their_gradients() -> None
     for gradients, called in ((plain, accelerated(model)), (quick, accelerated(view))):
         model.zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
-            weighted_loss(called(batch, ANNEALING, noise), ANNEALING).mean().backward()
+            called(batch, ANNEALING, noise).minimised.mean().backward()
         if gradients is quick:
             half.collect()
         gradients |= {name: parameter.grad.clone() for name, parameter in model.named_parameters()}

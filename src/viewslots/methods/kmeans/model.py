@@ -1,4 +1,4 @@
-"""The floor of every table: k-means on colours and places. No learning, and nothing known of the rest of the package.
+"""The floor of every table: k-means on colours and places. It learns nothing.
 
 A scene's pixels of all views are clustered together into K + 1 clusters. The cluster with the most pixels at the
 borders of the pictures is the background, so all metrics but OOA have a value: a floor that named no background would
@@ -6,11 +6,15 @@ be spared IoU and F1. Complete shapes are the visible ones, a cluster with pixel
 depth order.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from viewslots.errors import UserError
+from viewslots.methods.contract import Search
 from viewslots.types import Decomposition, SceneBatch
 
 PLACE_WEIGHT = 0.5
@@ -23,20 +27,41 @@ a nearest object, which the metrics over objects alone ask for. Squared distance
 FAR = 1e6
 
 
+@dataclass(frozen=True)
+class KMeansAnswer:
+    """All that the clusters tell."""
+
+    found: Decomposition
+
+    def decomposition(self) -> Decomposition:
+        return self.found
+
+
 class KMeansMethod:
     """Answers like any method. `slots` must be given, since nothing was trained."""
 
-    method = "kmeans"
+    name: ClassVar[str] = "kmeans"
+    needs_camera: ClassVar[bool] = False
+    has_viewpoints: ClassVar[bool] = False
+    default_search: ClassVar[Search | None] = None
 
     @torch.no_grad()
-    def decompose(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Decomposition:
+    def infer(
+        self,
+        batch: SceneBatch,
+        generator: torch.Generator,
+        slots: int | None = None,
+        search: Search | None = None,
+    ) -> KMeansAnswer:
+        if search is not None:
+            raise UserError("kmeans always answers alike: leave out --starts, --looks and --refine")
         if slots is None or slots < 1:
             raise UserError(f"k-means needs a number of slots of at least 1, not {slots}; give --slots")
         points, weight = scene_points(batch)
         centres = best_centres(points, weight, slots + 1, generator)
         distance = squared_distances(points, centres)
         used = cluster_sizes(distance, weight) > 0
-        return answer(batch, *ordered(centres, distance, used, background_first(distance, batch)))
+        return KMeansAnswer(decomposed(batch, *ordered(centres, distance, used, background_first(distance, batch))))
 
 
 def scene_points(batch: SceneBatch) -> tuple[Float[Tensor, "B N 5"], Float[Tensor, "B N"]]:
@@ -131,7 +156,7 @@ def ordered(
     )
 
 
-def answer(
+def decomposed(
     batch: SceneBatch, centres: Float[Tensor, "B L D"], distance: Float[Tensor, "B N L"], used: Bool[Tensor, "B L"]
 ) -> Decomposition:
     B, M, _, H, W = batch.image.shape

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from viewslots.errors import UserError
-from viewslots.methods.config import check_fields, from_values
+from viewslots.methods.config import Positive, Proper, Whole, check_fields, from_values
 
 DECODER_KINDS = ("dense", "broadcast", "compact")
 
@@ -27,13 +27,13 @@ class DecoderConfig:
     stages: tuple[Stage, ...]
     hidden: tuple[int, ...] = ()
     """Widths of the fully connected layers before the map (dense, compact)."""
-    grid_channels: int = 0
+    grid_channels: Whole = 0
     """Channels of the map (dense, compact); a broadcast map has those of the code."""
     final_scale: int = 1
     """Factor by which the last, linear layer enlarges (compact only)."""
 
     def __post_init__(self) -> None:
-        check_fields(self, may_be_zero="grid_channels")
+        check_fields(self)
         if self.kind not in DECODER_KINDS:
             raise UserError(f"unknown decoder {self.kind!r}; known are {', '.join(DECODER_KINDS)}")
         if self.kind != "broadcast" and self.grid_channels == 0:
@@ -71,7 +71,7 @@ class NvilConfig:
     channels: tuple[int, ...] = (16, 32, 64)
     """Each entry is two 3x3 convolutions, the second with stride 2."""
     hidden: int = 256
-    momentum: float = 0.8
+    momentum: Proper = 0.8
     normalise: bool = True
     """Divide the centred signal by max(running standard deviation, 1)."""
     correct_start: bool = True
@@ -79,8 +79,6 @@ class NvilConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 0 <= self.momentum < 1:
-            raise UserError(f"NvilConfig.momentum must lie in [0, 1), not {self.momentum}")
 
 
 @dataclass(frozen=True)
@@ -116,9 +114,9 @@ class OclocConfig:
     """z_attr of k = 0."""
     attr_dim: int = 64
     """z_attr of k = 1..K."""
-    alpha: float = 4.5
+    alpha: Positive = 4.5
     """rho_k ~ Beta(alpha / K, 1)."""
-    sigma_x: float = 0.2
+    sigma_x: Positive = 0.2
     """Standard deviation of the likelihood."""
     slot_view_dim: int = 8
     """D_vw of y_view."""
@@ -141,15 +139,15 @@ class OclocConfig:
     """f_shp and f_apc, one network."""
     background_decoder: DecoderConfig = PAPER_BACKGROUND
     """f_bck."""
-    temperature: float = 0.5
+    temperature: Positive = 0.5
     """Of the presence samples at test."""
-    softness: float = 0.5
+    softness: Positive = 0.5
     """lambda at test."""
     nvil: NvilConfig = field(default_factory=NvilConfig)
     start: StartConfig = field(default_factory=StartConfig)
 
     def __post_init__(self) -> None:
-        check_fields(self, positive=("alpha", "sigma_x", "temperature", "softness"))
+        check_fields(self)
         check_kernel(self.feature_kernel)
         for name, decoder in (("object_decoder", self.object_decoder), ("background_decoder", self.background_decoder)):
             if decoder.size != self.image_size:

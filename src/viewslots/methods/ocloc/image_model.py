@@ -14,10 +14,9 @@ from torch import Tensor
 from viewslots.methods.distributions import relaxed_bernoulli_logit, widen
 from viewslots.methods.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.methods.ocloc.generation import Generation
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.objective import negative_log_likelihood
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import Decoded, Latents, Layers, Rendering
+from viewslots.methods.ocloc.variables import Decoded, Latents, Layers, Noise, Rendering
 from viewslots.types import SceneBatch
 
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.ocloc.networks import FeatureNetwork, MultiLayerPerceptron, NormalisedLinear, SlotUpdate
-from viewslots.methods.ocloc.noise import Noise
-from viewslots.methods.ocloc.variables import Posterior
+from viewslots.methods.ocloc.variables import Noise, Posterior
 
 TAU_FLOOR = 1e-6
 """Paper: none. Softplus reaches 0 in float32, where lgamma and digamma have no value."""

@@ -21,17 +21,17 @@ from viewslots.methods.contract import (
 from viewslots.methods.distributions import normal_kl, relaxed_bernoulli_logit, reparameterised_normal
 from viewslots.methods.half import with_half_weights
 from viewslots.methods.inputs import check_slots, check_views
+from viewslots.methods.noise import Source
 from viewslots.methods.ocloc.build import build_generation, build_inference, start_at
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.image_model import ImageModel, WeightedSum
 from viewslots.methods.ocloc.inference import SharedViewCodes
 from viewslots.methods.ocloc.networks import BaselineNetwork, initialise
-from viewslots.methods.ocloc.noise import Noise, Source
 from viewslots.methods.ocloc.objective import Nvil, divergences, likelihood_constant, sum_over_views, weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.ocloc.search import most_likely, searched, searched_views
-from viewslots.methods.ocloc.variables import ElboTerms, Latents, Layers, Posterior, Rendering
+from viewslots.methods.ocloc.variables import ElboTerms, Latents, Layers, Noise, Posterior, Rendering
 from viewslots.methods.side_stream import SideStream
 from viewslots.types import Decomposition, SceneBatch
 
@@ -48,6 +48,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     terms = tuple(field.name for field in fields(ElboTerms))
     headline = ("nll", "view", "attr", "rho", "prs")
     has_viewpoints = True
+    searches = True
 
     def __init__(
         self,

@@ -1,16 +1,14 @@
 """What OCLOC anneals: temperatures, softness of occlusion, weights of the KL terms."""
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
+from viewslots.methods.config import Amount, Positive, Whole
 from viewslots.methods.schedules import (
     Scalar,
     Schedule,
     Scheduled,
     exponential,
     linear,
-    require_above_zero,
-    scaled,
 )
 
 
@@ -46,23 +44,18 @@ class OclocSchedule(Schedule):
 
     steps: int = 150_000
     """Length of the run: temperatures and softness reach their end there."""
-    temperature_start: float = 10.0
-    temperature_end: float = 0.5
-    softness_start: float = 10.0
-    softness_end: float = 0.5
-    kl_ramp_steps: int = 100_000
+    temperature_start: Positive = 10.0
+    temperature_end: Positive = 0.5
+    softness_start: Positive = 10.0
+    softness_end: Positive = 0.5
+    kl_ramp_steps: Whole = 100_000
     """Every KL weight grows linearly from 0 to 1 over these steps; 0 means 1 from the start."""
-    background_kl_factor: float = 10.0
+    background_kl_factor: Amount = 10.0
     """Extra factor of the background's attribute KL."""
-    compactness_start: float = 0.01
-    compactness_end: float = 0.05
+    compactness_start: Amount = 0.01
+    compactness_end: Amount = 0.05
     """s1 grows linearly over the run."""
-    compactness_scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        ends = ("temperature_start", "temperature_end", "softness_start", "softness_end")
-        super().__post_init__()
-        require_above_zero("schedule", self, *ends)
+    compactness_scale: Amount = 1.0
 
     def at(self, step: int) -> Annealing:
         share = step / self.steps
@@ -80,7 +73,3 @@ class OclocSchedule(Schedule):
             compactness_rate=linear(self.compactness_start, self.compactness_end, share),
             compactness_scale=self.compactness_scale,
         )
-
-    def squeezed(self, steps: int) -> Self:
-        """The same schedule over a run of `steps`."""
-        return replace(self, steps=steps, kl_ramp_steps=scaled(self.kl_ramp_steps, steps / self.steps))

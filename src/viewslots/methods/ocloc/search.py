@@ -7,7 +7,7 @@ missed; and codes are only as good as one pass of the networks makes them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,8 @@ from torch import Tensor
 
 from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.generation import binary_logit
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import Latents, Layers, Posterior, Rendering
+from viewslots.methods.ocloc.variables import Latents, Layers, Noise, Posterior, Rendering
 from viewslots.types import SceneBatch
 
 PRUNED = -30.0
@@ -28,6 +27,7 @@ RATE = 0.05
 CODES = ("mu_view", "mu_bck", "mu_attr")
 
 
+@runtime_checkable
 class Describer(Protocol):
     """What a model must be able to tell. All lengths in nats, scene by scene."""
 

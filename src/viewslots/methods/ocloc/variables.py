@@ -9,6 +9,30 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Noise:
+    """Standard noise for every variable that Algorithm 1 and the generative model draw."""
+
+    y_view: Float[Tensor, "B M *slots Dvw"]
+    """Normal, line 3."""
+    y_attr: Float[Tensor, "B L Dat"]
+    """Normal, line 4."""
+    background: Float[Tensor, "B L"]
+    """Gumbel, line 16: k* is the arg max of log pi + noise."""
+    z_view: Float[Tensor, "B M *slots Dview"]
+    """Normal."""
+    z_bck: Float[Tensor, "B Dbck"]
+    """Normal."""
+    z_attr: Float[Tensor, "B K Dattr"]
+    """Normal."""
+    z_prs: Float[Tensor, "B K"]
+    """Logistic."""
+    z_shp: Float[Tensor, "B M K H_or_0 W_or_0"]
+    """Logistic; nothing where a model draws no shapes."""
+    appearance: Float[Tensor, "B M K 3 H W"]
+    """Normal: the compactness noise."""
+
+
+@dataclass(frozen=True)
 class Posterior:
     """Parameters of q(Omega | x), the answer of Algorithm 1, with the intermediate variables that they come from.
 

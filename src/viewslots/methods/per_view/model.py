@@ -11,15 +11,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from viewslots.errors import UserError
 from viewslots.methods.contract import Answer, FastTwin, Gather, Losses, Precision, Search, TrainableMethod
 from viewslots.methods.half import view_of
 from viewslots.methods.inputs import check_views
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.inference import SharedViewCodes, take_slots
 from viewslots.methods.ocloc.model import Ocloc, OclocAnswer
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
+from viewslots.methods.ocloc.variables import Noise
 from viewslots.types import Decomposition, SceneBatch
 
 
@@ -94,10 +93,11 @@ class PerView(TrainableMethod[OclocConfig], library_name="viewslots", tags=["obj
         slots: int | None = None,
         search: Search | None = None,
     ) -> "PerViewAnswer":
-        if search is not None:
-            raise UserError("the per-view baseline answers as the paper's does: every view alone, without a search")
+        self.check_search(search)
         self.check(batch)
-        return PerViewAnswer(self.single.infer(fold(batch), generator, slots), batch.view_mask)
+        # Padded views are scenes here, and a scene without views would be refused.
+        every = replace(batch, view_mask=torch.ones_like(batch.view_mask))
+        return PerViewAnswer(self.single.infer(fold(every), generator, slots), batch.view_mask)
 
     def diagnostics(self, answer: Answer) -> dict[str, float]:
         assert isinstance(answer, PerViewAnswer)

@@ -1,9 +1,9 @@
 """What Umbra has beyond OCLOC: sizes, costs, and how they fade in."""
 
-import math
 from dataclasses import dataclass, replace
 
 from viewslots.errors import UserError
+from viewslots.methods.config import Amount, Share
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.schedules import linear
@@ -13,25 +13,18 @@ from viewslots.methods.schedules import linear
 class UmbraConfig(OclocConfig):
     """OCLOC's sizes and these."""
 
-    darkest: float = 0.8
+    darkest: Share = 0.8
     """Share of the background's light that the shadow of one object can take."""
     shadow_logit: float = -5.0
     """Bias of the shadow channel at the start: objects begin with hardly any shadow."""
-    mixture: float = 1.0
+    mixture: Share = 1.0
     """Share of the mixture likelihood; the rest is the paper's likelihood of the weighted sum."""
-    pixel_cost: float = 0.3
+    pixel_cost: Amount = 0.3
     """Nats for every pixel that objects take from the background: ground that it explains as well is left to it."""
-    shadow_cost: float = 0.15
+    shadow_cost: Amount = 0.15
     """Nats for every pixel of full shadow: else a shadow takes the edge of an object, which has a price."""
-    object_cost: float = 20.0
+    object_cost: Amount = 20.0
     """Nats for every object present: a second copy of one explains less."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("darkest", "mixture", "pixel_cost", "shadow_cost", "object_cost"):
-            most = math.inf if name.endswith("_cost") else 1.0
-            if not 0 <= getattr(self, name) <= most:
-                raise UserError(f"UmbraConfig.{name} must lie between 0 and {most:g}, not {getattr(self, name)}")
 
 
 FADED = ("mixture", "costs")
@@ -41,11 +34,11 @@ FADED = ("mixture", "costs")
 class UmbraSchedule(OclocSchedule):
     """step -> Annealing. Shares of the run, so that they need no squeezing."""
 
-    mixture_from: float = 0.0
-    mixture_until: float = 0.3
+    mixture_from: Share = 0.0
+    mixture_until: Share = 0.3
     """The mixture sharpens objects that are there already; where there are none yet, slots settle on shared blobs."""
-    costs_from: float = 0.0
-    costs_until: float = 0.3
+    costs_from: Share = 0.0
+    costs_until: Share = 0.3
     """A price on shapes that still form would empty them; an object without a colour yet would become a shadow."""
 
     def __post_init__(self) -> None:

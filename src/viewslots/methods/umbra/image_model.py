@@ -10,10 +10,9 @@ from torch import Tensor
 from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.ocloc.generation import Generation
 from viewslots.methods.ocloc.image_model import Cost, ImageModel, composed, noisy, plain_layers
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.objective import negative_log_likelihood, sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import Decoded, Latents, Layers, Rendering
+from viewslots.methods.ocloc.variables import Decoded, Latents, Layers, Noise, Rendering
 from viewslots.methods.schedules import Scalar
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.types import SceneBatch

@@ -7,10 +7,9 @@ from torch import Tensor
 from viewslots.methods.distributions import relaxed_bernoulli_logit, widen
 from viewslots.methods.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.methods.ocloc.image_model import Cost, WeightedSum
-from viewslots.methods.ocloc.noise import Noise
 from viewslots.methods.ocloc.objective import sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import Decoded, Latents
+from viewslots.methods.ocloc.variables import Decoded, Latents, Noise
 from viewslots.methods.schedules import Scalar
 from viewslots.types import SceneBatch
 

@@ -1,0 +1,209 @@
+"""Data sets to and from HDF5 files in the published OCLOC layout."""
+
+import io
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+from numpy.typing import NDArray
+
+from viewslots import __version__
+from viewslots.data.checks import scenes_per_block
+from viewslots.data.exchange.hdf5_guard import members, open_hdf5, reading
+from viewslots.data.exchange.hdf5_layout import GROUP_OF_SPLIT, SPLIT_OF_GROUP, GroupReader, published
+from viewslots.data.format import KEYS, SPLIT_NAME, Plan, Source, SplitPlan
+from viewslots.data.store import Store
+from viewslots.data.writer import StoreWriter
+from viewslots.errors import UserError
+from viewslots.files import flush_folder, plain_errors, require_total, sha256, shown
+from viewslots.types import Progress
+
+SUFFIXES = (".h5", ".hdf5")
+
+
+def convert(source: str | Path, destination: str | Path, progress: Progress | None = None) -> Path:
+    """HDF5 file -> data set folder, or data set folder -> HDF5 file."""
+    origin, target = Path(source), Path(destination)
+    if not origin.exists():
+        raise UserError(f"{origin}: no such file or folder")
+    from_file, to_file = (path.suffix.lower() in SUFFIXES for path in (origin, target))
+    if from_file == to_file:
+        raise UserError(
+            f"{origin} -> {target}: one of the two must be a folder, the other a file ending in .h5 or .hdf5"
+        )
+    if from_file:
+        return import_hdf5(origin, target, progress)
+    return export_hdf5(Store.open(origin), target, progress)
+
+
+def import_hdf5(source: Path, out: Path, progress: Progress | None = None) -> Path:
+    """Write the data set; the same call after an interruption finishes it."""
+    with open_hdf5(source) as file:
+        with reading(source):
+            groups = _groups(file, source)
+        with plain_errors("reading", source):
+            plan = _plan(groups, source)
+        with StoreWriter(out, plan) as writer:
+            _copy(groups, writer, source, progress)
+            return writer.finish()
+
+
+def _copy(groups: Mapping[str, GroupReader], writer: StoreWriter, source: Path, progress: Progress | None) -> None:
+    total = sum(group.size.scenes for group in groups.values())
+    for split, group in groups.items():
+        while (low := writer.done(split)) < group.size.scenes:
+            try:
+                with reading(source):
+                    block = group.read(low, min(low + group.block, group.size.scenes))
+            except Exception:
+                writer.discard()  # this file will never become a data set
+                raise
+            writer.append(split, block)
+            if progress is not None:
+                progress(sum(map(writer.done, groups)), total)
+
+
+def _groups(file: h5py.File, source: Path) -> dict[str, GroupReader]:
+    """The groups that hold scenes, by the name of our split and in the usual order."""
+    groups: dict[str, GroupReader] = {}
+    for name, member in members(file, str(source)).items():
+        where = f"{source}:{name}"
+        if not isinstance(member, h5py.Group) or (name not in SPLIT_OF_GROUP and "image" not in members(member, where)):
+            continue  # none of our business
+        split = SPLIT_OF_GROUP.get(name, name)
+        if not SPLIT_NAME.fullmatch(split):
+            raise UserError(f"{source}: group {shown(name)} cannot be the name of a split")
+        if split in groups:
+            raise UserError(f"{source}: more than one group for the split {split}, {name} among them")
+        reader = GroupReader(member, where)
+        if reader.size.scenes:
+            groups[split] = reader
+    if not groups:
+        raise UserError(f"{source}: no group with scenes (train, valid, test or general)")
+    require_total(sum(group.total_bytes for group in groups.values()), source)
+    usual = list(GROUP_OF_SPLIT)
+    return dict(sorted(groups.items(), key=lambda item: usual.index(item[0]) if item[0] in usual else len(usual)))
+
+
+def _plan(groups: Mapping[str, GroupReader], source: Path) -> Plan:
+    sizes = {split: group.size for split, group in groups.items()}
+    first = next(iter(sizes.values()))
+    for split, size in sizes.items():
+        if (size.views, size.height, size.width) != (first.views, first.height, first.width):
+            raise UserError(f"{source}: split {split} has another number of views or picture size than the others")
+    name = "".join(letter if letter.isprintable() else "?" for letter in source.name)[:200]
+    return Plan(
+        generator=f"viewslots {__version__}",
+        preset=None,
+        seed=None,
+        quality=None,
+        device=None,
+        source=Source(name, source.stat().st_size, sha256(source)),
+        art=None,
+        views=first.views,
+        height=first.height,
+        width=first.width,
+        splits={split: SplitPlan(size.scenes, size.slots) for split, size in sizes.items()},
+        keys=tuple(key for key in KEYS if all(key in group.keys for group in groups.values())),
+    )
+
+
+CHUNK_BYTES = 64 * 2**20
+
+
+def export_hdf5(store: Store, out: Path, progress: Progress | None = None) -> Path:
+    """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
+    if out.exists():
+        raise UserError(f"{out}: already exists; choose another place or remove it")
+    if not out.parent.is_dir():
+        raise UserError(f"{out.parent}: no such folder; create it first")
+    groups = [GROUP_OF_SPLIT.get(name, name) for name in store.splits]
+    if len(set(groups)) < len(groups):
+        raise UserError(f"{store.path}: two of its splits would share a group of the HDF5 file ({', '.join(groups)})")
+    draft = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        with plain_errors("writing", out):
+            with Draft(draft) as file:
+                _write(store, file, progress)
+                file.require_written()
+            os.replace(draft, out)
+            flush_folder(out.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+    return out
+
+
+class Draft(io.FileIO):
+    """A file that remembers its first failure to write and then only pretends.
+
+    HDF5 cannot live with a full disk: closing the file fails in turn, and every object of it complains on stderr.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self.failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        try:
+            while self.failure is None and len(view):
+                view = view[super().write(view) :]
+        except OSError as error:
+            self.failure = error
+        return memoryview(data).nbytes
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            if self.failure is None:
+                return super().truncate(size)
+        except OSError as error:
+            self.failure = error
+        return size or 0
+
+    def require_written(self) -> None:
+        if self.failure is None:
+            os.fsync(self.fileno())
+        else:
+            raise self.failure
+
+
+def _write(store: Store, draft: Draft, progress: Progress | None) -> None:
+    plan = store.meta.plan
+    done, total = 0, sum(split.scenes for split in plan.splits.values())
+    with h5py.File(draft, "w") as file:
+        for name in ("generator", "preset", "seed", "quality"):
+            if getattr(plan, name) is not None:
+                file.attrs[name] = getattr(plan, name)
+        for name in store.splits:
+            split = store.split(name)
+            group = file.create_group(GROUP_OF_SPLIT.get(name, name))
+            group.attrs["max_objects"] = group.attrs["background_index"] = split.size.slots
+            for low in range(0, len(split), scenes_per_block(split)):
+                high = min(low + scenes_per_block(split), len(split))
+                rows = {key: split[key][low:high] for key in split.arrays}
+                _write_block(group, len(split), low, published(rows, split.size.slots))
+                if draft.failure:
+                    return
+                if progress is not None:
+                    progress(done + high, total)
+            done += len(split)
+
+
+def _write_block(group: h5py.Group, scenes: int, low: int, block: dict[str, NDArray[Any]]) -> None:
+    for name, rows in block.items():
+        if name not in group:
+            shape = (scenes, *rows.shape[1:])
+            group.create_dataset(name, shape, rows.dtype, chunks=_chunk(shape, rows.itemsize), compression="gzip")
+        group[name][low : low + len(rows)] = rows
+
+
+def _chunk(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """One scene, which reads a hundred times faster than the library's own choice; less where a scene is huge."""
+    chunk = [1, *shape[1:]]
+    for axis in range(1, len(chunk)):
+        if math.prod(chunk) * itemsize > CHUNK_BYTES:
+            chunk[axis] = 1
+    return tuple(chunk)

@@ -1,0 +1,270 @@
+"""The format of a data set (docs/data-format.md): its keys and limits, and meta.json, read without trusting it."""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from viewslots.errors import UserError
+from viewslots.files import Fields, FileEntry, read_json, shown
+
+FORMAT = "viewslots-data"
+FORMAT_VERSION = 2
+
+SPLIT_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""Split names are folder names: nothing here can climb out of the data set."""
+
+# A file that claims more than this is damaged or hostile; the largest real set known to us stays a hundred times below.
+MAX_SCENES = 100_000_000
+MAX_VIEWS = 1024
+MAX_SIDE = 4096
+MAX_SLOTS = 255
+"""Object indices are u8 and 255 is the background."""
+MAX_SCENE_BYTES = 2**30
+"""The largest array of one scene: whatever reads scene by scene needs no more memory than this."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many scenes, views, object slots and pixels one split has."""
+
+    scenes: int
+    views: int
+    slots: int
+    height: int
+    width: int
+
+    def problem(self, keys: Collection[str]) -> str | None:
+        """Why no data set with these keys can have this size, or None."""
+        limits = {"scenes": MAX_SCENES, "views": MAX_VIEWS, "slots": MAX_SLOTS, "height": MAX_SIDE, "width": MAX_SIDE}
+        for name, limit in limits.items():
+            value = getattr(self, name)
+            least = 0 if name == "slots" and not has_slots(keys) else 1
+            if not least <= value <= limit:
+                return f"{name} is {value}, but must be in {least}..{limit}"
+        if "num_views" in keys and self.views > MAX_NUM_VIEWS:
+            return f"views is {self.views}, but num_views counts only to {MAX_NUM_VIEWS}"
+        largest = max(KEYS[key].scene_bytes(self) for key in keys)
+        if largest > MAX_SCENE_BYTES:
+            return f"one scene would take {largest} bytes, more than the limit of {MAX_SCENE_BYTES}"
+        return None
+
+
+@dataclass(frozen=True)
+class Key:
+    """One array of a split: `axes` names its dimensions, letters as in ARCHITECTURE.md, digits as they are."""
+
+    axes: str
+    dtype: str
+    unit: str
+
+    def shape(self, size: Size) -> tuple[int, ...]:
+        letters = {"S": size.scenes, "M": size.views, "K": size.slots, "H": size.height, "W": size.width}
+        return tuple(letters[axis] if axis in letters else int(axis) for axis in self.axes.split())
+
+    @property
+    def itemsize(self) -> int:
+        return {"uint8": 1, "float32": 4}[self.dtype]
+
+    def scene_bytes(self, size: Size) -> int:
+        """Bytes of one scene; in Python's integers, so absurd sizes do not overflow."""
+        return math.prod(self.shape(size)[1:]) * self.itemsize
+
+
+KEYS: dict[str, Key] = {
+    "image": Key("S M H W 3", "uint8", "sRGB, 0..255"),
+    "segment": Key("S M H W", "uint8", "index of the visible object, 255 = background"),
+    "overlap": Key("S M H W", "uint8", "number of complete shapes with alpha >= 128"),
+    "shapes": Key("S M K H W", "uint8", "complete (amodal) alpha of each object, 0..255; 0 for unused slots"),
+    "shadows": Key("S M K H W", "uint8", "share of direct light object k takes from the ground, 0..255; 0 if unused"),
+    "depth_order": Key("S M K", "float32", "larger is nearer; -inf for unused slots"),
+    "camera": Key("S M 3", "float32", "camera position in metres, looking at the origin; 0 if there is none"),
+    "num_objects": Key("S", "uint8", "number of objects; slots from this index on are unused"),
+    "pose": Key("S M 4 4", "float32", "camera to world, in metres; x right, y up, the camera looks along -z"),
+    "intrinsics": Key("S M 4", "float32", "fx, fy, cx, cy in pixels from the upper left corner of the picture"),
+    "num_views": Key("S", "uint8", "number of views; everything about views from this index on is 0"),
+}
+"""In the order of `Pictures`. meta.json lists those that are there."""
+
+REQUIRED = {1: ("image", "segment", "overlap", "shapes", "num_objects"), 2: ("image",)}
+"""By version of the format."""
+MAX_NUM_VIEWS = 255
+"""`num_views` is u8."""
+
+
+def has_slots(keys: Iterable[str]) -> bool:
+    """Whether one of the arrays has an axis of objects."""
+    return any("K" in KEYS[key].axes for key in keys)
+
+
+def bytes_per_scene(keys: tuple[str, ...], size: Size) -> int:
+    return sum(KEYS[key].scene_bytes(size) for key in keys)
+
+
+META = "meta.json"
+DESCRIPTIONS = "scenes.jsonl"
+MAX_SPLITS = 64
+MAX_BYTES = 2**53
+"""JSON numbers are exact up to here in every language."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A foreign file (or folder of art) that a data set was made from."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    scenes: int
+    slots: int
+    """The largest number of objects, where it is known; else 0."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that determines the content of a data set: equal plans give equal bytes."""
+
+    generator: str
+    preset: str | None
+    seed: int | None
+    quality: str | None
+    device: str | None
+    source: Source | None
+    art: Source | None
+    views: int
+    height: int
+    width: int
+    splits: Mapping[str, SplitPlan]
+    keys: tuple[str, ...]
+
+    def size(self, split: str) -> Size:
+        entry = self.splits[split]
+        return Size(entry.scenes, self.views, entry.slots, self.height, self.width)
+
+    @property
+    def has_descriptions(self) -> bool:
+        """Data sets that we made describe their scenes; imported pictures have no description."""
+        return self.source is None
+
+    def file_names(self, split: str) -> list[str]:
+        names = [f"{split}/{key}.npy" for key in self.keys]
+        return names + ([f"{split}/{DESCRIPTIONS}"] if self.has_descriptions else [])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "generator": self.generator,
+            "preset": self.preset,
+            "seed": self.seed,
+            "quality": self.quality,
+            "device": self.device,
+            "source": None if self.source is None else vars(self.source),
+            "art": None if self.art is None else vars(self.art),
+            "views": self.views,
+            "height": self.height,
+            "width": self.width,
+            "splits": {name: vars(split) for name, split in self.splits.items()},
+            "keys": {
+                key: {"shape": KEYS[key].axes, "dtype": KEYS[key].dtype, "unit": KEYS[key].unit} for key in self.keys
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Meta:
+    """A finished data set: its plan, and size and checksum of every file."""
+
+    plan: Plan
+    files: Mapping[str, FileEntry]
+
+    def to_json(self) -> dict[str, Any]:
+        return self.plan.to_json() | {"files": {name: vars(entry) for name, entry in self.files.items()}}
+
+
+def read_meta(path: Path) -> Meta:
+    raw = read_json(path)
+    plan = parse_plan(raw, path)
+    files = Fields(raw, path).mapping("files")
+    expected = [name for split in plan.splits for name in plan.file_names(split)]
+    if set(files) != set(expected):
+        odd = sorted(set(files) ^ set(expected))[0]
+        raise UserError(f"{path}: its list of files does not fit its splits and keys (see {shown(odd)})")
+    return Meta(plan, {name: _file_entry(files, name, path) for name in expected})
+
+
+def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
+    """The part of meta.json (and of making.json) that says what the data set is."""
+    fields = Fields(raw, path)
+    version = _version(fields, path)
+    source = fields.raw.get("source")
+    plan = Plan(
+        generator=fields.text("generator"),
+        preset=fields.text("preset", optional=True),
+        seed=fields.integer("seed", -(2**63), 2**63 - 1, optional=True),
+        quality=fields.text("quality", optional=True),
+        device=fields.text("device", optional=True),
+        source=None if source is None else _source(fields.mapping("source"), path),
+        art=None if fields.raw.get("art") is None else _source(fields.mapping("art"), path),
+        views=fields.whole("views", 1, MAX_VIEWS),
+        height=fields.whole("height", 1, MAX_SIDE),
+        width=fields.whole("width", 1, MAX_SIDE),
+        splits=_splits(fields.mapping("splits"), path),
+        keys=_keys(fields.mapping("keys"), version, path),
+    )
+    for split in plan.splits:
+        if problem := plan.size(split).problem(plan.keys):
+            raise UserError(f"{path}: split {split}: {problem}")
+    return plan
+
+
+def _version(fields: Fields, path: Path) -> int:
+    if fields.text("format") != FORMAT:
+        raise UserError(f"{path}: not a viewslots data set (format is {shown(fields.raw['format'])})")
+    version = fields.whole("format_version", 1, 2**31)
+    if version > FORMAT_VERSION:
+        raise UserError(
+            f"{path}: format version {version} is newer than this program reads ({FORMAT_VERSION}); update viewslots"
+        )
+    return version
+
+
+def _source(raw: Mapping[str, Any], path: Path) -> Source:
+    fields = Fields(raw, path)
+    return Source(fields.text("name"), fields.whole("bytes", 0, MAX_BYTES), fields.digest("sha256"))
+
+
+def _splits(raw: Mapping[str, Any], path: Path) -> dict[str, SplitPlan]:
+    if not 1 <= len(raw) <= MAX_SPLITS:
+        raise UserError(f"{path}: {len(raw)} splits, but must have 1..{MAX_SPLITS}")
+    splits = {}
+    for name in raw:
+        if not SPLIT_NAME.fullmatch(name):
+            raise UserError(f"{path}: {shown(name)} cannot be the name of a split")
+        fields = Fields(Fields(raw, path).mapping(name), path)
+        splits[name] = SplitPlan(fields.whole("scenes", 1, MAX_SCENES), fields.whole("slots", 0, MAX_SLOTS))
+    return splits
+
+
+def _keys(raw: Mapping[str, Any], version: int, path: Path) -> tuple[str, ...]:
+    for name in raw:
+        if name not in KEYS:
+            raise UserError(f"{path}: unknown key {shown(name)}")
+        fields = Fields(Fields(raw, path).mapping(name), path)
+        if (fields.text("shape"), fields.text("dtype")) != (KEYS[name].axes, KEYS[name].dtype):
+            raise UserError(f"{path}: key {name} must be {KEYS[name].dtype} [{KEYS[name].axes}]")
+    for name in REQUIRED[version]:
+        if name not in raw:
+            raise UserError(f"{path}: key {name} is missing")
+    return tuple(name for name in KEYS if name in raw)
+
+
+def _file_entry(files: Mapping[str, Any], name: str, path: Path) -> FileEntry:
+    fields = Fields(Fields(files, path).mapping(name), path)
+    return FileEntry(fields.whole("bytes", 0, MAX_BYTES), fields.digest("sha256"))

@@ -1,0 +1,146 @@
+"""Generating a data set: scenes drawn, rendered and written batch by batch; memory grows with the batch alone."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from viewslots import __version__
+from viewslots.data.format import DESCRIPTIONS, KEYS, Plan, Source, SplitPlan
+from viewslots.data.store import HEADER_BYTES
+from viewslots.data.writer import StoreWriter
+from viewslots.errors import UserError
+from viewslots.files import open_regular, sha256
+from viewslots.scenes.world import World
+from viewslots.types import Progress
+
+DIFFERENT = 0.01
+"""Share of values off by more than 1 from which on two pictures show different things."""
+
+
+def make_dataset(
+    world: World,
+    counts: Mapping[str, int],
+    out: str | Path,
+    *,
+    preset: str,
+    seed: int,
+    quality: str = "fast",
+    device: str = "cpu",
+    batch: int = 16,
+    art: Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Render `counts` scenes a split into the folder `out`; after an interruption the same call finishes it.
+
+    Splits with 0 scenes are left out. `art` is where the world's pictures come from, if not from us; it goes on record.
+    """
+    plan = _plan(world, counts, preset, seed, quality, device, art)
+    if batch < 1:
+        raise UserError(f"batch is {batch}, but must be at least 1 scene")
+    total = sum(split.scenes for split in plan.splits.values())
+    with StoreWriter(out, plan) as writer:
+        _require_same_scenes(writer, world, seed, quality, device)
+        report = progress or (lambda done, total: None)
+        report(_done(writer), total)
+        for split, target in writer.plan.splits.items():
+            while writer.done(split) < target.scenes:
+                _render_next(writer, world, split, seed, quality, device, batch)
+                report(_done(writer), total)
+        return writer.finish()
+
+
+def _done(writer: StoreWriter) -> int:
+    return sum(writer.done(split) for split in writer.plan.splits)
+
+
+def art_record(path: Path) -> Source:
+    """Name, size and checksum of a file; of a folder, those of its pictures together."""
+    if path.is_file():
+        return Source(path.name, path.stat().st_size, sha256(path))
+    files = sorted(file for file in path.iterdir() if file.suffix in (".png", ".json"))
+    listing = "".join(f"{file.name} {sha256(file)}\n" for file in files)
+    return Source(path.name, sum(file.stat().st_size for file in files), hashlib.sha256(listing.encode()).hexdigest())
+
+
+def _plan(
+    world: World, counts: Mapping[str, int], preset: str, seed: int, quality: str, device: str, art: Path | None
+) -> Plan:
+    if not -(2**63) <= seed < 2**63:
+        raise UserError("seed: expected a 64-bit integer")
+    for split, count in counts.items():
+        if count < 0:
+            raise UserError(f"split {split}: {count} scenes asked for, but the number must not be negative")
+    splits = {split: SplitPlan(count, world.slots(split)) for split, count in counts.items() if count}
+    if not splits:
+        raise UserError("no scenes asked for: give at least one split a number of scenes")
+    return Plan(
+        generator=f"viewslots {__version__}",
+        preset=preset,
+        seed=seed,
+        quality=quality,
+        # Pixels agree across devices of one kind only: a set begun on the CPU is not finished on a GPU.
+        device=device.split(":")[0],
+        source=None,
+        art=None if art is None else art_record(art),
+        views=world.views,
+        height=world.height,
+        width=world.width,
+        splits=splits,
+        keys=tuple(key for key in KEYS if key in world.keys),
+    )
+
+
+def _render_next(
+    writer: StoreWriter, world: World, split: str, seed: int, quality: str, device: str, batch: int
+) -> None:
+    first = writer.done(split)
+    last = min(first + batch, writer.plan.splits[split].scenes)
+    scenes = [world.sample(seed, split, index) for index in range(first, last)]
+    pictures = world.render(scenes, writer.plan.splits[split].slots, device, quality)
+    writer.append(split, vars(pictures), [scene.to_dict() for scene in scenes])
+
+
+def _require_same_scenes(writer: StoreWriter, world: World, seed: int, quality: str, device: str) -> None:
+    """Rules, or art that a world was given, may have changed since the folder was begun: its last scenes tell."""
+    for split, plan in writer.plan.splits.items():
+        last = writer.done(split) - 1
+        if last < 0:
+            continue
+        scene = world.sample(seed, split, last)
+        image = world.render([scene], plan.slots, device, quality).image[0]
+        if _last_description(writer.path / split / DESCRIPTIONS) != _plain(scene) or _differ(
+            image, writer, split, last
+        ):
+            raise UserError(
+                f"{writer.path}: begun with other rules or art (see split {split}, scene {last}); "
+                "remove the folder and start again"
+            )
+
+
+def _differ(image: UInt8[np.ndarray, "M H W 3"], writer: StoreWriter, split: str, scene: int) -> bool:
+    """Another picture, not merely another processor's rounding."""
+    start = HEADER_BYTES + scene * image.nbytes
+    stored = np.fromfile(writer.path / split / "image.npy", np.uint8, image.size, offset=start).reshape(image.shape)
+    return bool((np.abs(stored.astype(int) - image) > 1).mean() > DIFFERENT)
+
+
+def _last_description(path: Path) -> Any:
+    """Straight after opening the writer, the file ends with the last scene that is done."""
+    last = b""
+    with open_regular(path) as file:
+        for line in file:
+            last = line
+    try:
+        return json.loads(last)
+    except ValueError:
+        return None
+
+
+def _plain(scene: Any) -> Any:
+    """What JSON makes of a description: tuples become lists."""
+    return json.loads(json.dumps(scene.to_dict()))

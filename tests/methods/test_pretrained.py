@@ -1,0 +1,205 @@
+"""Models in folders: what is saved comes back, and whatever is wrong gets one clear error."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from viewslots.errors import UserError
+from viewslots.experiments import EXPERIMENTS
+from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.presets import TINY
+from viewslots.methods.per_view.model import PerView
+from viewslots.methods.registry import load_model
+from viewslots.types import SceneBatch
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model = Ocloc(TINY, generator(1))
+    model.nvil.mean.fill_(-5.0)
+    model.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("method", [Ocloc, PerView])
+def test_round_trip(method: type[Ocloc] | type[PerView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    model = method(TINY, generator(1)).eval()
+    model.save_pretrained(tmp_path / "model")
+    assert not list(tmp_path.rglob("*.bin"))
+    loaded = method.from_pretrained(tmp_path / "model", expect=TINY)
+    assert loaded.config == TINY
+    assert not loaded.training
+    batch = SceneBatch(torch.rand(1, 2, 3, 32, 32, generator=generator()), torch.ones(1, 2, dtype=torch.bool))
+    left, right = (item.infer(batch, generator(3)).decomposition() for item in (model, loaded))
+    assert torch.equal(left.layer_masks, right.layer_masks)
+    assert type(load_model(tmp_path / "model")) is method
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_configs_survive_json(name: str) -> None:
+    config = EXPERIMENTS[name].model
+    assert type(config).from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_half_precision_weights_are_read(folder: Path) -> None:
+    state = {name: value.bfloat16() for name, value in load_file(folder / "model.safetensors").items()}
+    save_file(state, folder / "model.safetensors")
+    model = Ocloc.from_pretrained(folder)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_newer_format_is_refused(folder: Path) -> None:
+    edit_config(folder, format_version=2)
+    with pytest.raises(UserError, match="format version 2, newer than 1: please update"):
+        Ocloc.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("version", [0, -1, True, 1.0, "1", None])
+def test_impossible_formats_are_refused(folder: Path, version: object) -> None:
+    edit_config(folder, format_version=version)
+    with pytest.raises(UserError, match="not the configuration of a viewslots model"):
+        Ocloc.from_pretrained(folder)
+
+
+def test_another_method_is_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match="method 'ocloc', not 'per-view'"):
+        PerView.from_pretrained(folder)
+    edit_config(folder, method="magic")
+    with pytest.raises(UserError, match="magic"):
+        load_model(folder)
+
+
+def test_another_preset_is_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match="another configuration: slots is 2, expected 5"):
+        Ocloc.from_pretrained(folder, expect=replace(TINY, slots=5))
+
+
+def test_weights_of_another_shape_are_refused(folder: Path) -> None:
+    Ocloc(replace(TINY, hidden=48)).save_pretrained(folder.parent / "other")
+    (folder / "model.safetensors").write_bytes((folder.parent / "other" / "model.safetensors").read_bytes())
+    with pytest.raises(UserError, match=r"does not fit its configuration: .* has shape"):
+        Ocloc.from_pretrained(folder)
+
+
+def test_missing_tensors_are_refused(folder: Path) -> None:
+    state = load_file(folder / "model.safetensors")
+    state.pop("inference.mu_hat")
+    save_file(state, folder / "model.safetensors")
+    with pytest.raises(UserError, match=r"inference\.mu_hat"):
+        Ocloc.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x80\x04pickle" * 100])
+def test_damaged_weights_are_refused(folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match="damaged or not a safetensors file"):
+        Ocloc.from_pretrained(folder)
+
+
+def test_truncated_weights_are_refused(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:-100])
+    with pytest.raises(UserError, match="damaged or not a safetensors file"):
+        Ocloc.from_pretrained(folder)
+
+
+def test_pickles_are_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"has no model\.safetensors"):
+        Ocloc.from_pretrained(folder)
+    torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"pytorch_model.bin is a pickle, which can run code and is not read"):
+        Ocloc.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": 1, "method": "ocloc", "config": 3}'])
+def test_damaged_config_is_refused(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text)
+    with pytest.raises(UserError, match="not the configuration of a viewslots model"):
+        Ocloc.from_pretrained(folder)
+
+
+def test_unknown_config_field_is_refused(folder: Path) -> None:
+    edit_config(folder, config=TINY.to_json() | {"wheels": 4})
+    with pytest.raises(UserError, match="wheels"):
+        Ocloc.from_pretrained(folder)
+
+
+DAMAGES: list[tuple[str, object, str]] = [
+    ("slots", "7", "OclocConfig.slots cannot be '7'"),
+    ("slots", 0, "OclocConfig.slots cannot be 0"),
+    ("slots", True, "OclocConfig.slots cannot be True"),
+    ("rounds", 2.5, "OclocConfig.rounds cannot be 2.5"),
+    ("sigma_x", 0.0, "OclocConfig.sigma_x cannot be 0.0"),
+    ("alpha", float("nan"), "OclocConfig.alpha cannot be nan"),
+    ("feature_kernel", 4, "odd size, not 4"),
+    ("nvil", 3, "NvilConfig must be a dictionary, not 3"),
+    ("nvil.momentum", 1.0, "NvilConfig.momentum cannot be 1.0: it must be 0 or above, and below 1"),
+    ("nvil.channels", [4, -1], "NvilConfig.channels cannot be"),
+    ("nvil.channels", 4, "NvilConfig.channels cannot be 4"),
+    ("nvil.normalise", "yes", "NvilConfig.normalise cannot be 'yes'"),
+    ("nvil.wheels", 4, "NvilConfig: missing or unknown fields"),
+    ("start.log_sigma", None, "StartConfig.log_sigma cannot be None"),
+    ("object_decoder.stages", [[1, 3]], "DecoderConfig.stages cannot be"),
+    ("object_decoder.stages", [[1, 2, 3]], "odd size, not 2"),
+    ("object_decoder.grid", 0, "DecoderConfig.grid cannot be 0"),
+    ("object_decoder.grid_channels", 0, "a compact decoder needs grid_channels"),
+    ("object_decoder.kind", "magic", "unknown decoder 'magic'"),
+    ("object_decoder.kind", ["dense"], "DecoderConfig.kind cannot be"),
+]
+
+
+@pytest.mark.parametrize(("where", "value", "message"), DAMAGES)
+def test_damaged_fields_are_refused(folder: Path, where: str, value: object, message: str) -> None:
+    """Types, sizes and unknown fields, also of the configs inside the config."""
+    config = json.loads(json.dumps(TINY.to_json()))
+    *path, name = where.split(".")
+    inner = config[path[0]] if path else config
+    inner[name] = value
+    edit_config(folder, config=config)
+    with pytest.raises(UserError, match=re.escape(message)):
+        Ocloc.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("where", ["rounds", "nvil", "nvil.hidden", "start.log_sigma", "background_decoder.grid"])
+def test_missing_fields_are_refused(folder: Path, where: str) -> None:
+    config = json.loads(json.dumps(TINY.to_json()))
+    *path, name = where.split(".")
+    del (config[path[0]] if path else config)[name]
+    edit_config(folder, config=config)
+    with pytest.raises(UserError, match=f"missing or unknown fields .*{name}"):
+        Ocloc.from_pretrained(folder)
+
+
+def test_a_name_that_is_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="is no folder"):
+        Ocloc.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="is no folder"):
+        Ocloc.from_pretrained("nobody/nothing", cache_dir=tmp_path)
+
+
+def test_impossible_configs_are_refused() -> None:
+    with pytest.raises(UserError, match="side 64, but image_size is 32"):
+        replace(OclocConfig(), image_size=32)
+    with pytest.raises(UserError, match="unknown decoder 'magic'"):
+        replace(TINY, object_decoder=DecoderConfig(kind="magic", grid=32, stages=()))
+    for kind in ("dense", "broadcast"):
+        with pytest.raises(UserError, match=f"final_scale is for compact decoders, not for {kind}"):
+            DecoderConfig(kind=kind, grid=16, grid_channels=4, stages=(), final_scale=2)

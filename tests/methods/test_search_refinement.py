@@ -1,0 +1,539 @@
+"""Gradient steps on codes, and further looks for objects: on toys whose answers are known, and on small models."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from paper_cases import SMALL, case, shaken, tensors
+from small_model import SMALL_OCLOC, generator
+from test_ocloc_algorithm import Loop
+from torch import Tensor
+
+from viewslots.methods.contract import Search
+from viewslots.methods.ocloc.compositing import composite, perceived_shapes
+from viewslots.methods.ocloc.fast.accelerate import accelerated
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.objective import negative_log_likelihood
+from viewslots.methods.ocloc.schedule import Annealing
+from viewslots.methods.ocloc.search import (
+    CODES,
+    PRUNED,
+    RATE,
+    joined,
+    most_likely,
+    refined,
+    searched,
+    with_further_look,
+    with_objects,
+    with_refined_codes,
+)
+from viewslots.methods.ocloc.variables import Latents, Layers, Noise, Posterior, Rendering
+from viewslots.methods.umbra.config import UmbraConfig
+from viewslots.methods.umbra.model import Umbra
+from viewslots.types import SceneBatch
+
+torch.set_num_threads(1)
+
+STILL = Annealing(softness=0.01)
+LEFT = {"log_sigma_view", "log_sigma_bck", "log_sigma_attr", "tau", "logit_kappa", "log_pi", "y_view", "y_attr"}
+
+Objects = Sequence[tuple[float, float, float, float, float, float]]
+"""Place, colour, width, order, price, and the log-odds of the presence."""
+
+
+def described(*scenes: Objects, background: float = 0.5) -> Posterior:
+    """Every part of an object tells its place, so that one sees which parts belong together."""
+    objects = torch.tensor(scenes).double()
+    B, K = objects.shape[:2]
+    code, place, logit_kappa = objects[..., :5], objects[..., :1], objects[..., 5]
+    view, bck = torch.zeros(B, 1, 1).double(), torch.full((B, 1), background).double()
+    return Posterior(
+        mu_view=view,
+        log_sigma_view=view,
+        mu_bck=bck,
+        log_sigma_bck=bck,
+        mu_attr=code,
+        log_sigma_attr=place.expand(B, K, 5),
+        tau=torch.cat([place, place + 0.5], -1),
+        logit_kappa=logit_kappa,
+        log_pi=torch.zeros(B, K + 1).double(),
+        background_index=torch.zeros(B, dtype=torch.long),
+        y_view=view + 7,
+        y_attr=torch.cat([torch.full((B, 1, 1), -1.0).double(), 10 * place], 1),
+    )
+
+
+def assert_aligned(posterior: Posterior) -> None:
+    place = posterior.mu_attr[..., :1]
+    assert torch.equal(posterior.log_sigma_attr, place.expand_as(posterior.log_sigma_attr))
+    assert torch.equal(posterior.tau, torch.cat([place, place + 0.5], -1))
+    assert torch.equal(posterior.y_attr[:, 1:], 10 * place)
+    assert (posterior.y_attr[:, 0] == -1).all()
+
+
+def shown_objects(posterior: Posterior, scene: int = 0) -> dict[float, float]:
+    """Colours of present objects by their places."""
+    present = posterior.logit_kappa[scene] >= 0
+    return {float(place): float(colour) for place, colour in posterior.mu_attr[scene, present, :2]}
+
+
+def noise_called(name: float) -> Noise:
+    """Its y_attr holds its name; its Gumbel noise is not zero."""
+    empty, named = torch.zeros(1, 0), torch.full((1, 1, 1), name)
+    return Noise(empty, named, torch.ones(1, 3), empty, empty, empty, empty, empty, empty)
+
+
+class Row:
+    """Pictures of one row of grey pixels: objects cover some in a row. Inference answers what it is told to."""
+
+    pixels, sigma = 8, 0.1
+
+    def __init__(self, first: Sequence[Posterior], more: Posterior) -> None:
+        self.first, self.more = iter(first), more
+        self.inferred: list[Noise] = []
+        self.looked: list[tuple[SceneBatch, Posterior, Noise]] = []
+
+    def infer_posterior(self, batch: SceneBatch, noise: Noise) -> Posterior:
+        self.inferred.append(noise)
+        return next(self.first)
+
+    def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
+        self.looked.append((batch, given, noise))
+        return self.more
+
+    def layers(self, latents: Latents) -> Layers:
+        place, colour, width, order, _ = latents.z_attr.unbind(-1)
+        (B, K), pixel = place.shape, torch.arange(self.pixels)
+        covered = (pixel >= place[..., None]) & (pixel < (place + width)[..., None])
+        return Layers(
+            background=latents.z_bck[:, None, :, None, None].expand(B, 1, 3, 1, self.pixels),
+            appearance=colour[:, None, :, None, None, None].expand(B, 1, K, 3, 1, self.pixels),
+            logit_shp=torch.where(covered, torch.inf, -torch.inf)[:, None, :, None].double(),
+            order=order[:, None],
+            centre=torch.zeros(B, 1, K, 2),
+        )
+
+    def shown(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering:
+        s = perceived_shapes(layers.logit_shp, latents.logit_prs, layers.order, annealing.softness)
+        mean = composite(s, layers.background, layers.appearance)
+        return Rendering(mean, s, layers.logit_shp, layers.order, layers.appearance, layers.background)
+
+    def render(self, latents: Latents, annealing: Annealing) -> Rendering:
+        return self.shown(self.layers(latents), latents, annealing)
+
+    def reconstruction_cost(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Tensor:
+        mean = self.shown(layers, latents, annealing).reconstruction
+        return negative_log_likelihood(batch.image, mean, batch.view_mask, self.sigma)
+
+    def object_costs(self, posterior: Posterior, annealing: Annealing) -> Tensor:
+        return posterior.mu_attr[..., 4].detach()
+
+    def description_length(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
+    ) -> Tensor:
+        layers = self.layers(latents)
+        prices = latents.z_prs * self.object_costs(posterior, annealing)
+        views = posterior.mu_view.square().sum((1, 2))
+        return self.reconstruction_cost(batch, layers, latents, annealing) + prices.sum(1) + views
+
+
+def row_of(*scenes: list[float]) -> SceneBatch:
+    image = torch.tensor(scenes).double()[:, None, None, None].expand(-1, 1, 3, 1, -1)
+    return SceneBatch(image, torch.ones(len(scenes), 1, dtype=torch.bool))
+
+
+THERE, GONE = 1.0, -2.0
+PRICE = 5.0
+
+
+def thing(place: float, colour: float, presence: float = THERE, width: float = 1.0, order: float = 0.0) -> tuple:
+    """An error of 0.2 at one pixel costs 6 nats, one of 0.1 a nat and a half."""
+    return place, colour, width, order, PRICE, presence
+
+
+# Refinement: toys.
+
+
+class Quadratic:
+    """|A code - b|^2 / 2 of each scene, over all its codes in a row; no number for codes longer than `fence`."""
+
+    def __init__(self) -> None:
+        self.A = 0.08 * torch.randn(3, 12, 12, generator=generator(1)).double() + torch.eye(12).double()
+        self.b, self.fence = torch.randn(3, 12, generator=generator(2)).double(), torch.full((3,), torch.inf)
+
+    def row(self, posterior: Posterior) -> Tensor:
+        return torch.cat([getattr(posterior, name).flatten(1) for name in CODES], 1)
+
+    def description_length(
+        self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
+    ) -> Tensor:
+        row = self.row(posterior)
+        length = 0.5 * (torch.einsum("bij,bj->bi", self.A, row) - self.b).square().sum(1)
+        return torch.where(row.detach().norm(dim=1) > self.fence, torch.nan, length)
+
+
+SOME = described(*[[(0.3, -0.2, 0.1, 0.4, -0.1, THERE), (0.2, 0.1, -0.3, 0.0, 0.2, GONE)]] * 3, background=0.2)
+NOWHERE = row_of(*[[0.0]] * 3)
+
+
+def test_it_comes_near_the_least_there_is() -> None:
+    toy = Quadratic()
+    found = refined(toy, NOWHERE, SOME, STILL, 300)  # type: ignore[arg-type]
+    least = torch.linalg.solve(toy.A, toy.b)
+    torch.testing.assert_close(toy.row(found), least, rtol=0, atol=0.02)
+    assert (toy.row(SOME) - least).abs().max() > 1
+
+
+def test_the_steps_are_adam_s_and_grow_smaller() -> None:
+    """Written out by hand, from the gradient A^T (A code - b)."""
+    toy, steps = Quadratic(), 7
+    code, first, second = toy.row(SOME), torch.zeros(3, 12).double(), torch.zeros(3, 12).double()
+    for step in range(steps):
+        gradient = torch.einsum("bij,bi->bj", toy.A, torch.einsum("bij,bj->bi", toy.A, code) - toy.b)
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        scaled = (first / (1 - 0.9 ** (step + 1))) / ((second / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8)
+        code = code - RATE * (1 - step / steps) * scaled
+    found = refined(toy, NOWHERE, SOME, STILL, steps)  # type: ignore[arg-type]
+    torch.testing.assert_close(toy.row(found), code, rtol=1e-9, atol=1e-12)
+
+
+def test_what_comes_to_nothing_keeps_what_it_had() -> None:
+    """The fence stands between the start and the end of the last scene."""
+    toy = Quadratic()
+    free = refined(toy, NOWHERE, SOME, STILL, 30)  # type: ignore[arg-type]
+    start, end = (float(toy.row(one)[2].norm()) for one in (SOME, free))
+    assert end > start + 0.2
+    toy.fence[2] = (start + end) / 2
+    found = refined(toy, NOWHERE, SOME, STILL, 30)  # type: ignore[arg-type]
+    assert torch.equal(toy.row(found), torch.stack([toy.row(free)[0], toy.row(free)[1], toy.row(SOME)[2]]))
+
+
+def test_a_step_too_far_is_not_taken() -> None:
+    """|code - 1|: one scene starts as near to 1 as nothing, the other has far to go."""
+
+    class Sharp:
+        def description_length(self, batch: SceneBatch, posterior: Posterior, *rest: object) -> Tensor:
+            return (posterior.mu_bck - 1).abs().sum(1)
+
+    start = replace(SOME, mu_bck=torch.tensor([[1.001], [0.5], [1.0]]).double())
+    found = refined(Sharp(), NOWHERE, start, STILL, 1, codes=["mu_bck"])  # type: ignore[arg-type]
+    torch.testing.assert_close(found.mu_bck, torch.tensor([[1.001], [0.5 + RATE], [1.0]]).double())
+
+
+@pytest.mark.parametrize("codes", [["mu_view"], ["mu_attr", "mu_bck"], list(CODES)])
+def test_only_named_codes_change(codes: list[str]) -> None:
+    found = refined(Quadratic(), NOWHERE, SOME, STILL, 3, codes=codes)  # type: ignore[arg-type]
+    for name in vars(SOME):
+        assert torch.equal(getattr(found, name), getattr(SOME, name)) == (name not in codes), name
+    assert refined(Quadratic(), NOWHERE, SOME, STILL, 0) is SOME  # type: ignore[arg-type]
+
+
+# Refinement: models.
+
+
+def small(kind: type[Ocloc]) -> Ocloc:
+    """In double precision, since Adam's steps make much of small differences; shapes and presences vary."""
+    config = SMALL_OCLOC if kind is Ocloc else UmbraConfig(**vars(SMALL_OCLOC))
+    model = kind(config, generator(1)).double().eval()
+    with torch.no_grad():
+        for parameter in [*model.generation.parameters(), *model.inference.g_obj.parameters()]:
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator(parameter.numel())).double()
+    return model
+
+
+def some_batch() -> SceneBatch:
+    image, mask = torch.rand(3, 2, 3, 16, 16, generator=generator(7)).double(), torch.ones(3, 2, dtype=torch.bool)
+    mask[1, 1] = False
+    return SceneBatch(torch.where(mask[:, :, None, None, None], image, 0.0), mask)
+
+
+def start_of(model: Ocloc) -> Posterior:
+    """The second object of the first scene is absent."""
+    noise = model.draw_latent_noise(some_batch(), generator(3))
+    noise = replace(noise, **{name: value.double() for name, value in vars(noise).items()})
+    with torch.no_grad():
+        posterior = model.infer_posterior(some_batch(), noise)
+    present = torch.tensor([[3.0, -3.0, 3.0], [3.0, 3.0, 3.0], [-3.0, 3.0, 3.0]]).double()
+    return replace(posterior, logit_kappa=present)
+
+
+def one_scene(value: Posterior | SceneBatch, b: int) -> Posterior | SceneBatch:
+    return replace(value, **{name: item[b : b + 1] for name, item in tensors(value).items()})  # type: ignore[type-var]
+
+
+KINDS = pytest.mark.parametrize("kind", [Ocloc, Umbra])
+
+
+@KINDS
+@pytest.mark.parametrize("steps", [1, 15])
+def test_descriptions_grow_shorter(kind: type[Ocloc], steps: int) -> None:
+    model, batch = small(kind), some_batch()
+    start, annealing = start_of(model), model.annealed()
+    found = refined(model, batch, start, annealing, steps)
+    before, after = (
+        model.description_length(batch, one, most_likely(one), annealing).detach() for one in (start, found)
+    )
+    assert (after < before).all()
+    assert steps == 1 or (after < before - 1).all()
+
+
+@KINDS
+def test_scenes_do_not_influence_each_other(kind: type[Ocloc]) -> None:
+    """Each alone, and beside one that came to nothing."""
+    model, batch = small(kind), some_batch()
+    start, annealing = start_of(model), model.annealed()
+    found = refined(model, batch, start, annealing, 5)
+    spoilt = replace(batch, image=batch.image.clone())
+    spoilt.image[2] = torch.nan
+    beside = refined(model, spoilt, start, annealing, 5)
+    for b in range(3):
+        alone = refined(model, one_scene(batch, b), one_scene(start, b), annealing, 5)  # type: ignore[arg-type]
+        for name in CODES:
+            torch.testing.assert_close(getattr(found, name)[b], getattr(alone, name)[0], rtol=1e-6, atol=1e-8)
+            other = start if b == 2 else found
+            torch.testing.assert_close(getattr(beside, name)[b], getattr(other, name)[b], rtol=1e-6, atol=1e-8)
+
+
+@KINDS
+def test_what_is_not_seen_keeps_its_code(kind: type[Ocloc]) -> None:
+    """Absent objects and padded views; all others move."""
+    model = small(kind)
+    start = start_of(model)
+    found = refined(model, some_batch(), start, model.annealed(), 5)
+    moved = (found.mu_attr != start.mu_attr).any(-1)
+    assert moved.tolist() == (start.logit_kappa >= 0).tolist()
+    assert (found.mu_view != start.mu_view).any(-1).tolist() == some_batch().view_mask.tolist()
+    assert (found.mu_bck != start.mu_bck).all()
+
+
+@KINDS
+def test_inference_mode_is_no_hindrance(kind: type[Ocloc]) -> None:
+    """Pictures and a start that were made in it, too."""
+    model = small(kind)
+    loud = refined(model, some_batch(), start_of(model), model.annealed(), 3)
+    with torch.inference_mode():
+        batch, start = some_batch(), start_of(model)
+        assert batch.image.is_inference()
+        quiet = refined(model, batch, start, model.annealed(), 3)
+    for name in CODES:
+        assert torch.equal(getattr(quiet, name), getattr(loud, name))
+
+
+@KINDS
+def test_weights_are_left_alone(kind: type[Ocloc]) -> None:
+    """Without gradients around it too, as `infer` has it; and gradients that a model has stay as they are."""
+    model, batch = small(kind), some_batch()
+    start, weights = start_of(model), {name: value.clone() for name, value in model.state_dict().items()}
+    loud = refined(model, batch, start, model.annealed(), 3)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with torch.no_grad():
+        quiet = refined(model, batch, start, model.annealed(), 3)
+        assert not torch.is_grad_enabled()
+    assert all((parameter.grad == 1).all() for parameter in model.parameters())  # type: ignore[union-attr]
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    for name in CODES:
+        assert torch.equal(getattr(quiet, name), getattr(loud, name))
+        assert not getattr(loud, name).requires_grad
+    assert all(torch.equal(getattr(loud, name), getattr(start, name)) for name in LEFT)
+
+
+@KINDS
+def test_empty_slots_are_not_drawn(kind: type[Ocloc]) -> None:
+    """At most two objects are present in a scene: two are decoded, and found as if all three had been."""
+    model, batch, decoded = small(kind), some_batch(), set()
+    present = torch.tensor([[3.0, -3.0, 4.0], [-1.0, -2.0, 3.0], [-3.0, 2.0, 0.0]]).double()
+    start = replace(start_of(model), logit_kappa=present)
+    expected = refined(model, batch, start, model.annealed(), 5)
+    hook = model.generation.register_forward_hook(lambda _, given, made: decoded.add(given[0].z_attr.shape[1]))
+    found = with_refined_codes(model, batch, start, model.annealed(), 5)
+    hook.remove()
+    assert decoded == {2}
+    order = torch.tensor([[2, 0, 1], [2, 0, 1], [1, 2, 0]])
+    expected = with_objects(expected, order)
+    for name in vars(start):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-6, atol=1e-8)
+
+
+def test_where_nothing_is_present_the_rest_is_refined() -> None:
+    toy = Row([], SOME)
+    empty = described([thing(1, 0.9, GONE), thing(2, 0.1, -1.0)], background=0.3)
+    found = with_refined_codes(toy, row_of([0.5] * 8), empty, STILL, 60)  # type: ignore[arg-type]
+    assert found.mu_bck.item() == pytest.approx(0.5, abs=0.01)
+    assert found.mu_attr[0, :, 0].tolist() == [2, 1]
+    assert_aligned(found)
+
+
+# Further looks: which slot is which.
+
+
+def test_objects_of_two_answers_in_a_row() -> None:
+    known, more = described([thing(1, 0.1), thing(2, 0.2)]), described([thing(3, 0.3), thing(4, 0.4)], background=0.9)
+    both = joined(known, more)
+    assert_aligned(both)
+    assert both.mu_attr[0, :, 0].tolist() == [1, 2, 3, 4]
+    assert both.mu_attr[0, :, 1].tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    for name in ("mu_view", "log_sigma_view", "mu_bck", "log_sigma_bck", "log_pi", "background_index", "y_view"):
+        assert getattr(both, name) is getattr(known, name)
+
+
+def test_some_objects_of_each_scene() -> None:
+    posterior = described([thing(place, 0.1) for place in (5, 6, 7)], [thing(place, 0.2) for place in (1, 2, 3)])
+    found = with_objects(posterior, torch.tensor([[2, 0], [1, 2]]))
+    assert_aligned(found)
+    assert found.mu_attr[..., 0].tolist() == [[7, 5], [2, 3]]
+    assert found.y_attr[..., 0].tolist() == [[-1, 70, 50], [-1, 20, 30]]
+    assert found.log_pi is posterior.log_pi
+
+
+# Further looks: what is found.
+
+ROW = [0.5, 0.9, 0.5, 0.5, 0.1, 0.5, 1.0, 0.5]
+"""Three things on a grey ground: at 1, 4 and 6."""
+ALL = {1.0: 0.9, 4.0: 0.1, 6.0: 1.0}
+
+
+def test_a_missed_object_is_found_and_worth_its_price() -> None:
+    """In the first scene; in the second it is there already, and its price is not paid twice."""
+    known = described([thing(1, 0.9), thing(4, 0.1), thing(0, 0.8, GONE)], [thing(place, ALL[place]) for place in ALL])
+    more = described(*[[thing(6, 1.0), thing(3, 0.5, GONE), thing(2, 0.5, GONE)]] * 2)
+    row = Row([], more)
+    found = with_further_look(row, row_of(ROW, ROW), known, noise_called(5), STILL)  # type: ignore[arg-type]
+    assert found.logit_kappa.shape == (2, 3)
+    assert_aligned(found)
+    for b in range(2):
+        assert shown_objects(found, b) == pytest.approx(ALL)
+
+
+def test_what_is_left_of_the_pictures() -> None:
+    """All that was found is painted over with the background as the model has it; all else is as it was."""
+    known = described([thing(1, 0.9), thing(4, 0.1), thing(6, 1.0, GONE)], background=0.4)
+    row = Row([], known)
+    with_further_look(row, row_of(ROW), known, noise_called(5), STILL)  # type: ignore[arg-type]
+    [(left, given, noise)] = row.looked
+    expected = [0.5, 0.4, 0.5, 0.5, 0.4, 0.5, 1.0, 0.5]
+    torch.testing.assert_close(left.image, row_of(expected).image)
+    assert given is known
+    assert noise.y_attr.item() == 5
+    assert not noise.background.any()
+
+
+NOTHING = [thing(2, 0.5, GONE), thing(3, 0.5, GONE), thing(0, 0.5, GONE)]
+COPIES = [thing(1, 0.9), thing(4, 0.1), thing(6, 1.0)]
+GROUND = [thing(0, 0.5), thing(3, 0.5), thing(7, 0.55)]
+
+
+@pytest.mark.parametrize("more", [NOTHING, COPIES, GROUND])
+def test_where_nothing_was_missed_nothing_changes(more: list[tuple]) -> None:
+    """Whatever is found: nothing, copies of what is known, pieces of the ground."""
+    known = described([thing(place, colour, 2.0) for place, colour in ALL.items()])
+    row, batch = Row([], described(more)), row_of(ROW)
+    found = with_further_look(row, batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
+    assert shown_objects(found) == pytest.approx(ALL)
+    before, after = (row.render(most_likely(one), STILL) for one in (known, found))
+    torch.testing.assert_close(after.reconstruction, before.reconstruction)
+    lengths = [row.description_length(batch, one, most_likely(one), STILL) for one in (known, found)]
+    torch.testing.assert_close(*lengths)
+
+
+def test_objects_that_are_absent_make_room() -> None:
+    """Of six, three are present: two that were known, however unlikely before, and the new one."""
+    known = described([thing(1, 0.9, 0.1), thing(2, 0.5, PRUNED), thing(4, 0.1, 0.2)])
+    more = described([thing(6, 1.0, 9.0), thing(3, 0.5, 8.0), thing(0, 0.5, GONE)])
+    found = with_further_look(Row([], more), row_of(ROW), known, noise_called(5), STILL)  # type: ignore[arg-type]
+    assert shown_objects(found) == pytest.approx(ALL)
+
+
+def test_no_slot_is_free_for_it() -> None:
+    """Two slots hold two objects. A third was missed: it explains less than they do, but is more likely present."""
+    batch = row_of([0.5, 0.9, 0.5, 0.5, 0.1, 0.5, 0.75, 0.5])
+    known = described([thing(1, 0.9, 1.0), thing(4, 0.1, 1.0)])
+    more = described([thing(6, 0.75, 3.0), thing(2, 0.5, GONE)])
+    found = with_further_look(Row([], more), batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
+    assert shown_objects(found) == pytest.approx({1.0: 0.9, 4.0: 0.1})
+
+
+def test_a_look_makes_no_description_longer() -> None:
+    """Two copies of one thing that hides two known ones: each of the four can be spared, and the dearest go first."""
+    batch = row_of([0.5, 0.9, 0.6, 0.5, 0.5, 0.5, 0.5, 0.5])
+    known = described([(1, 0.9, 1, 0, 6.0, THERE), (2, 0.6, 1, 0, 6.0, THERE)])
+    more = described([(1, 0.75, 2, 1, 5.9, THERE)] * 2)
+    row = Row([], more)
+    found = with_further_look(row, batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
+    before, after = (row.description_length(batch, one, most_likely(one), STILL) for one in (known, found))
+    assert float(after) <= float(before)
+
+
+# All of it.
+
+
+def test_a_searched_answer_from_its_parts() -> None:
+    """Two starts: one that explains less, and one with a copy; a look that finds the rest; colours set right."""
+    poor = described([thing(4, 0.15), thing(2, 0.5, GONE), thing(3, 0.5, GONE)])
+    good = described([thing(1, 0.8), thing(1, 0.8), thing(4, 0.15)])
+    more = described([thing(6, 0.95), thing(2, 0.55), thing(0, 0.5, GONE)])
+    for search, expected in (
+        (Search(1), {4.0: 0.15}),
+        (Search(2), {1.0: 0.8, 4.0: 0.15}),
+        (Search(2, looks=1), {1.0: 0.8, 4.0: 0.15, 6.0: 0.95}),
+        (Search(2, refinement=60), {1.0: 0.9, 4.0: 0.1}),
+        (Search(2, looks=2, refinement=60), ALL),
+    ):
+        row = Row([poor, good], more)
+        noises = [noise_called(n) for n in range(search.draws)]
+        found = searched(row, row_of(ROW), noises, STILL, search)  # type: ignore[arg-type]
+        assert shown_objects(found) == pytest.approx(expected, abs=0.01 if search.refinement else 1e-6)
+        assert found.logit_kappa.shape == (1, 3)
+        names = [noise.y_attr.item() for noise in [*row.inferred, *[noise for *_, noise in row.looked]]]
+        assert names == list(range(len(noises)))
+        assert not any(noise.background.any() for noise in row.inferred)
+
+
+def test_what_refinement_makes_needless_goes() -> None:
+    """A piece of ground is worth its price, until the background has the colour of the ground."""
+    first = described([thing(0, 0.5, width=4.0), thing(6, 1.0)], background=0.4)
+    for steps, expected in ((0, {0.0: 0.5, 6.0: 1.0}), (60, {6.0: 1.0})):
+        batch, search = row_of([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5]), Search(1, refinement=steps)
+        found = searched(Row([first], first), batch, [noise_called(0)], STILL, search)  # type: ignore[arg-type]
+        assert shown_objects(found) == pytest.approx(expected, abs=0.01)
+
+
+# Algorithm 1 from known viewpoints.
+
+
+def test_finding_objects_line_by_line() -> None:
+    """With numpy vectors, from weights: line 3 takes the given y_view and line 11 is left out."""
+    model = shaken(Ocloc(SMALL, generator(1)), 2)
+    batch, noise = case(model, B=2, M=3)
+    given = model.infer_posterior(batch, noise)
+    other, other_noise = case(model, B=2, M=3, seed=5)
+    mask = torch.tensor([[True, True, True], [True, False, True]])
+    other = replace(other, view_mask=mask)
+    found, loop, D = model.find_objects(other, given, other_noise), Loop(model), SMALL.slot_view_dim
+    for b in range(2):
+        views = mask[b].nonzero().flatten().tolist()
+        features = [loop.features(other.image[b, m].numpy()) for m in views]
+        y_attr = loop.start(other_noise.y_attr[b].numpy(), slice(D, None))
+        y_view = given.y_view[b, views].detach().numpy()[:, None].repeat(len(y_attr), 1)
+        for _ in range(SMALL.rounds):
+            v = np.stack([loop.view(features[m], y_view[m], y_attr) for m in range(len(views))])
+            y_attr = v[:, :, D:].mean(0)
+        expected = loop.answers(y_view, y_attr, other_noise.background[b].numpy())
+        for name, value in expected.items():
+            answer = getattr(found, name)[b].detach().numpy()
+            answer = answer[views] if name.endswith("_view") else answer
+            assert np.abs(answer - value).max() < 5e-7, name
+    assert torch.equal(found.y_view, given.y_view)
+    assert not torch.allclose(found.mu_attr, model.infer_posterior(other, other_noise).mu_attr, atol=1e-3)
+
+
+def test_a_fast_view_finds_the_same_objects() -> None:
+    model = shaken(Ocloc(SMALL, generator(1)), 2)
+    batch, noise = case(model, B=2, M=3)
+    given = model.infer_posterior(batch, noise)
+    plain, fast = (one.find_objects(batch, given, noise) for one in (model, accelerated(model)))
+    for name in vars(plain):
+        torch.testing.assert_close(getattr(fast, name), getattr(plain, name), rtol=1e-9, atol=1e-9)
