@@ -14,8 +14,8 @@ from viewslots.errors import UserError
 from viewslots.methods.contract import LayeredViews, SceneAnswer, SceneCodes, SceneMethod, Search, TrainableMethod
 from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run
-from viewslots.types import SceneBatch
-from viewslots.viewpoints.likeness import Typical, read_typical
+from viewslots.types import Decomposition, SceneBatch
+from viewslots.viewpoints.familiarity import Typical, read_typical
 from viewslots.viewpoints.photos import Pictured, read_pictures
 
 PRESENT = 0.5
@@ -239,6 +239,33 @@ class InferredScene:
         if self.answer is None:
             raise UserError("a scene from the prior was never seen, so there are no further pictures of it")
         return self.answer.new_views(self.reader.batch(images), seeded(seed)).view_codes[0]
+
+
+def decomposition_of(scene: InferredScene, views: Sequence[View]) -> Decomposition:
+    """What is shown of one scene, as the metrics take it: `views` are what it shows from the viewpoints of its
+    pictures."""
+
+    def stacked(name: str) -> Tensor:
+        return torch.stack([getattr(view, name) for view in views])[None]
+
+    return Decomposition(
+        reconstruction=stacked("image"),
+        layer_masks=stacked("masks"),
+        has_background=True,
+        complete_shapes=stacked("complete"),
+        presence=scene.presence[None],
+        presence_probability=scene.presence[None],
+        depth_order=stacked("order"),
+    )
+
+
+def answer_kind(search: Search | None) -> str:
+    """How answers were found, in a few words for the foot of a figure."""
+    if search is None:
+        return "Plain answers: one pass of the inference, as in the method's paper."
+    counts = {"start": search.starts, "further look": search.looks, "gradient step": search.refinement}
+    parts = [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items() if count]
+    return f"Answers by posterior search: {', '.join(parts)}."
 
 
 def seeded(seed: int) -> torch.Generator:

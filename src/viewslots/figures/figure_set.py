@@ -1,4 +1,4 @@
-"""All pictures of what one model makes of some scenes, in a folder."""
+"""The figure set: all pictures of what one method makes of some scenes, in a folder."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,13 +8,10 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from viewslots.figures.comparison import comparison_figure
-from viewslots.figures.curves import read_rows, training_curves
-from viewslots.figures.decompositions import decomposition_figure
-from viewslots.figures.film import save_film, turning_frames
-from viewslots.figures.plots import save_figure
+from viewslots.figures.decompositions import answer_figure, comparison_figure, decomposition_figure
+from viewslots.figures.plots import read_rows, save_figure, score_table, training_curves
 from viewslots.figures.strips import axes_figure, interpolation_figure, novel_views_figure, sampling_figure
-from viewslots.figures.tables import score_table
+from viewslots.figures.video import save_video, turning_frames
 from viewslots.types import Decomposition, Progress
 from viewslots.viewpoints.scene import InferredScene
 
@@ -24,26 +21,35 @@ METRICS = "metrics.jsonl"
 
 
 def scene_parts(
-    scenes: Sequence[InferredScene], held_out: Float[Tensor, "S V 3 H W"] | None, seed: int, frames: int
+    scenes: Sequence[InferredScene], held_out: Float[Tensor, "S V 3 H W"] | None, seed: int, frames: int, note: str
 ) -> Iterator[Part]:
-    """What can be shown of scenes; a camera turns only where there are two viewpoints at least."""
-    yield "decomposition-perceived", lambda stem: decomposition_figure(scenes, "perceived").save(stem)
-    yield "decomposition-complete", lambda stem: decomposition_figure(scenes, "complete").save(stem)
-    yield "viewpoints-sampled", lambda stem: sampling_figure(scenes, seed).save(stem)
+    """What can be shown of scenes; a camera turns only where there are two viewpoints at least. `note` says how the
+    answers were found."""
+    yield "decomposition-perceived", lambda stem: decomposition_figure(scenes, "perceived", note).save(stem)
+    yield "decomposition-complete", lambda stem: decomposition_figure(scenes, "complete", note).save(stem)
+    yield "viewpoints-sampled", lambda stem: sampling_figure(scenes, seed, note=note).save(stem)
     if sum(len(scene.views) for scene in scenes) > 1:
-        yield "viewpoints-axes", lambda stem: axes_figure(scenes).save(stem)
+        yield "viewpoints-axes", lambda stem: axes_figure(scenes, note=note).save(stem)
     if min(len(scene.views) for scene in scenes) > 1:
-        yield "viewpoints-interpolated", lambda stem: interpolation_figure(scenes).save(stem)
-        yield "camera-path", lambda stem: save_film(turning_frames(scenes, frames), stem)
+        yield "viewpoints-interpolated", lambda stem: interpolation_figure(scenes, note=note).save(stem)
+        yield "camera-path", lambda stem: save_video(turning_frames(scenes, frames), stem)
     if held_out is not None:
-        yield "viewpoints-estimated", lambda stem: novel_views_figure(scenes, list(held_out)).save(stem)
+        yield "viewpoints-estimated", lambda stem: novel_views_figure(scenes, list(held_out), note).save(stem)
+
+
+def answer_parts(image: Float[Tensor, "S M 3 H W"], answer: Decomposition, note: str) -> Iterator[Part]:
+    """What can be shown of a method whose scenes cannot be seen from elsewhere."""
+    yield "decomposition-perceived", lambda stem: answer_figure(image, answer, note).save(stem)
 
 
 def comparison_parts(
-    image: Float[Tensor, "S M 3 H W"], truth: UInt8[np.ndarray, "S M H W"], answers: Mapping[str, Decomposition]
+    image: Float[Tensor, "S M 3 H W"],
+    truth: UInt8[np.ndarray, "S M H W"] | None,
+    answers: Mapping[str, Decomposition],
+    note: str,
 ) -> Iterator[Part]:
     if len(answers) > 1:
-        yield "comparison", lambda stem: comparison_figure(image, truth, answers).save(stem)
+        yield "comparison", lambda stem: comparison_figure(image, truth, answers, note).save(stem)
 
 
 def curve_parts(run: Path) -> Iterator[Part]:
