@@ -11,7 +11,7 @@ from PIL import Image
 
 from viewslots.errors import UserError
 from viewslots.figures.decompositions import sorted_objects, tinted
-from viewslots.figures.film import GAP, save_film, save_gif, save_mp4, turning_frames
+from viewslots.figures.video import GAP, save_gif, save_mp4, save_video, turning_frames
 from viewslots.viewpoints.paths import tour
 
 ZOOM = 192 // SIZE
@@ -62,7 +62,7 @@ def test_scenes_stand_side_by_side() -> None:
 
 def test_a_film_has_all_frames_in_both_forms(tmp_path: Path) -> None:
     frames = smooth_frames(10, 48, 64)
-    mp4, gif = save_film(frames, tmp_path / "film", rate=5)
+    mp4, gif = save_video(frames, tmp_path / "film", rate=5)
     about, read = read_mp4(mp4)
     assert about["fps"] == 5
     assert about["codec"] == "h264"
@@ -106,7 +106,7 @@ def test_a_film_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_without_the_package_there_is_a_gif_and_no_mp4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)  # Python's own way to say: cannot be imported
     frames = smooth_frames(3, 16, 40)
-    assert save_film(frames, tmp_path / "film") == [tmp_path / "film.gif"]
+    assert save_video(frames, tmp_path / "film") == [tmp_path / "film.gif"]
     with Image.open(tmp_path / "film.gif") as image:
         assert image.n_frames == 3
     assert not (tmp_path / "film.mp4").exists()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from viewslots.experiments import TINY
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.viewpoints.scene import InferredScene, Reader, load
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import viewslots
 from viewslots.errors import UserError
-from viewslots.experiments import TINY
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import Search, pruned, refined
 from viewslots.methods.ocloc.variables import Latents, Rendering

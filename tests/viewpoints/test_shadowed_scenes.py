@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from viewslots.experiments import TINY
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.ocloc.config import DecoderConfig, StartConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import Search, most_likely

@@ -1,9 +1,9 @@
-"""demo, figures and info."""
+"""figures."""
 
-import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from tyro.conf import Positional, arg
 
@@ -11,33 +11,33 @@ from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
-    from viewslots.data.dataset import SceneDataset
     from viewslots.data.views import ViewChoice
-    from viewslots.figures.album import Part
+    from viewslots.figures.decompositions import Segment
+    from viewslots.figures.figure_set import Part
+    from viewslots.methods.contract import Method, Search
+    from viewslots.runs import Model
     from viewslots.types import Decomposition, SceneBatch
 
 PAPER_VIEWS = 4
 Which = Literal["best", "last"]
 
 
-def demo(
-    out: Path = Path("demo"),
-    seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: new scenes at every call)")] = None,
-) -> None:
-    """New scenes, a trained model that never saw them, what it makes of them, scores, a film: one page to look at.
+@dataclass(frozen=True)
+class Shown:
+    """One scene: what methods see, what is held out, which object each pixel truly belongs to."""
 
-    Args:
-        out: Folder for the page and everything in it.
-        seed: Seed of the scenes.
-    """
-    from viewslots.demo.run import run_demo
+    given: "SceneBatch"
+    held_out: "SceneBatch | None"
+    truth: "Segment | None"
 
-    if seed is None:
-        seed = time.time_ns() % 1_000_000
-    with Progress("steps") as progress:
-        made = run_demo(out, seed, progress=progress)
-    print_json(made.to_json())
-    say(f"Open {made.report} in a browser to see what the model understood. Next: {made.next_commands[0]}")
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a method."""
+
+    slots: int | None
+    seed: int
+    search: "Search | None"
 
 
 def figures(
@@ -52,51 +52,49 @@ def figures(
     compare: Annotated[tuple[str, ...], arg(metavar="RUN...")] = (),
     results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
     frames: int = 72,
-    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method)")] = None,
+    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method is scored)")] = None,
     seed: int = 0,
     device: Device = "auto",
     which: Which = "best",
 ) -> None:
-    """Pictures of what a model makes of scenes, as PNG (300 dpi) and SVG: layers, viewpoints, training curves, scores.
+    """Pictures of what a method makes of scenes, as PNG (300 dpi) and SVG: layers, viewpoints, training curves, scores.
 
-    The camera's path through the scenes comes as MP4 and GIF.
+    The camera's path through the scenes comes as MP4 and GIF. A method that cannot show a scene from elsewhere gets no
+    figures of viewpoints.
 
     Args:
-        run: A run folder, a saved model, or the name of a shipped one. A run folder also gives its training curves, and
-            tables of the results in it.
+        run: A run folder, a saved model, the name of a shipped one, or of a method that learns nothing (kmeans). A run
+            folder also gives its training curves, and tables of the results in it.
         data: The data set.
         out: Folder to write to.
         split: Which scenes.
         scenes: How many of them: the first N.
-        views: How many pictures of a scene the model sees: the first M. Of those left the last four are held out.
+        views: How many pictures of a scene the method sees: the first M. Of those left the last four are held out.
         slots: How many objects it may find.
-        compare: Further runs (or kmeans) to put beside it on the same scenes.
+        compare: Further runs or methods to put beside it on the same scenes.
         results: Further results of evaluate, or folders of such, for the tables.
-        frames: Length of the film; 12 make a second.
-        starts: Random starts of a search for the best answer; 0 shows the plain answers of the method's paper.
+        frames: Length of the video; 12 make a second.
+        starts: Random starts of the search for RUN's answers; 0 shows the plain answers of all methods, as in their
+            papers.
         seed: Decides where slots start and which new viewpoints are drawn.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
     """
     from viewslots.data.disk import plain_errors
-    from viewslots.figures.album import curve_parts, save_parts, scene_parts, table_parts
-    from viewslots.viewpoints.scene import load
+    from viewslots.figures.figure_set import curve_parts, save_parts, table_parts
+    from viewslots.viewpoints.scene import with_starts
 
     if min(scenes, frames) < 1:
         raise UserError("--scenes and --frames: at least 1 of each")
     tables = [(_row_name(result), result) for result in _results(run, results)]
-    dataset = _scenes(data, split, scenes, pick_device(device))
-    count = min(PAPER_VIEWS, dataset.split.size.views) if views is None else views
-    reader = load(run, device=pick_device(device), which=which)
-    given, held_out = _pictures(dataset, scenes, count, reader.size)
-    inferred = [reader.decompose(image, seed=seed, slots=slots, starts=starts) for image in given.image]
-
-    parts: list[Part] = [
-        *scene_parts(inferred, None if held_out is None else held_out.image, seed, frames),
-        *_comparison(run, compare, dataset, given, slots or reader.slots, seed, which),
-        *curve_parts(Path(run)),
-        *table_parts(tables),
-    ]
+    where = pick_device(device)
+    method = _method(run, which, where)
+    others = {source: _method(source, which, where) for source in compare}
+    asked = Asked(slots or getattr(method, "slots", None), seed, with_starts(method.default_search, starts))
+    shown = _shown_scenes(data, split, scenes, views, method, where)
+    parts, answers = _own_parts(method, run, shown, asked, frames)
+    parts += _comparison({_name(run): (answers, asked.search)}, others, shown, asked, plain=starts == 0)
+    parts += [*curve_parts(Path(run)), *table_parts(tables)]
     with plain_errors("writing", out), Progress("figures") as progress:
         out.mkdir(parents=True, exist_ok=True)
         saved = save_parts(parts, out, progress)
@@ -105,58 +103,102 @@ def figures(
     print_json(saved)
 
 
-def _scenes(data: Path, split: str, scenes: int, device: str) -> "SceneDataset":
+def _method(source: str, which: Which, device: str) -> "Method":
+    """A trained model, or a method that learns nothing, by its name."""
+    from viewslots.methods.contract import TrainableMethod
+    from viewslots.methods.names import METHODS
+    from viewslots.methods.registry import method_class
+    from viewslots.runs import load_run
+
+    if source in METHODS and not Path(source).is_dir() and not issubclass(method_class(source), TrainableMethod):
+        return method_class(source)()
+    # Refinement follows codes; gradients of weights would be in its way.
+    return load_run(source, which=which).requires_grad_(False).to(device)
+
+
+def _name(source: str) -> str:
+    return Path(source).resolve().name if Path(source).is_dir() else source
+
+
+def _shown_scenes(
+    data: Path, split: str, scenes: int, views: int | None, method: "Method", device: str
+) -> "list[Shown]":
+    """In the size that the method takes; the last views of those that it does not see are held out."""
     from viewslots.data.dataset import SceneDataset
     from viewslots.data.store import Store
+    from viewslots.data.views import FirstViews, LastViews
+    from viewslots.protocol.evaluate import HELD_OUT_VIEWS
+    from viewslots.training.feed import shrink_factor, shrunk
+    from viewslots.training.validation import shrunk_truth
 
     dataset = SceneDataset(Store.open(data).split(split), device=device)
     if scenes > len(dataset):
         raise UserError(f"--scenes: {scenes} asked for, but {split} of {data} has {len(dataset)}; ask for fewer")
-    return dataset
+    stored = dataset.split.size
+    views = min(PAPER_VIEWS, stored.views) if views is None else views
+    size = getattr(method, "image_size", (stored.height, stored.width))
+    factor = shrink_factor(stored.height, stored.width, size[0])
+    held_out = min(HELD_OUT_VIEWS, stored.views - views)
 
-
-def _pictures(dataset: "SceneDataset", scenes: int, views: int, size: int) -> "tuple[SceneBatch, SceneBatch | None]":
-    """What the model sees, and what is held out, both as small as it sees them."""
-    from dataclasses import replace
-
-    from viewslots.data.views import FirstViews, LastViews
-    from viewslots.protocol.evaluate import HELD_OUT_VIEWS
-    from viewslots.training.feed import shrink_factor, shrunk
-
-    factor = shrink_factor(dataset.split.size.height, dataset.split.size.width, size)
-
-    def small(chosen: "ViewChoice") -> "SceneBatch":
-        batch = dataset.batch(range(scenes), chosen)
+    def small(scene: int, choice: "ViewChoice") -> "SceneBatch":
+        batch = dataset.batch([scene], choice)
         return replace(batch, image=shrunk(batch.image, factor))
 
-    left = min(HELD_OUT_VIEWS, dataset.split.size.views - views)
-    return small(FirstViews(views)), small(LastViews(left)) if left > 0 else None
+    def shown(scene: int) -> Shown:
+        new = small(scene, LastViews(held_out)) if held_out > 0 else None
+        truth = shrunk_truth(dataset.truth([scene], FirstViews(views)), factor).segment
+        return Shown(small(scene, FirstViews(views)), new, None if truth is None else truth[0].cpu().numpy())
+
+    return [shown(scene) for scene in range(scenes)]
+
+
+def _own_parts(
+    method: "Method", run: str, shown: Sequence[Shown], asked: Asked, frames: int
+) -> "tuple[list[Part], list[Decomposition]]":
+    """What is drawn of the method alone, and its answers."""
+    from viewslots.figures.figure_set import answer_parts, scene_parts
+    from viewslots.methods.contract import SceneMethod
+    from viewslots.viewpoints.scene import Reader, search_words
+
+    note = f"Answers of {_name(run)}: {search_words(asked.search)}."
+    images = [one.given.image[0] for one in shown]
+    if not isinstance(method, SceneMethod):
+        answers = _answers(method, shown, asked)
+        return list(answer_parts(images, answers, note)), answers
+    reader = Reader(cast("Model", method), run)
+    scenes = [reader.inferred(image, asked.seed, asked.slots, asked.search) for image in images]
+    held_out = [one.held_out.image[0] for one in shown if one.held_out is not None]
+    answers = [scene.answer.decomposition() for scene in scenes if scene.answer is not None]
+    return list(scene_parts(scenes, held_out, asked.seed, frames, note)), answers
+
+
+def _answers(method: "Method", shown: Sequence[Shown], asked: Asked) -> "list[Decomposition]":
+    from viewslots.viewpoints.scene import seeded
+
+    return [method.infer(one.given, seeded(asked.seed), asked.slots, asked.search).decomposition() for one in shown]
 
 
 def _comparison(
-    run: str, compare: Sequence[str], dataset: "SceneDataset", given: "SceneBatch", slots: int, seed: int, which: Which
-) -> Iterator["Part"]:
-    """Every method answers once, by the protocol: a sample."""
-    from viewslots.data.views import FirstViews
-    from viewslots.figures.album import comparison_parts
-    from viewslots.methods.kmeans.model import KMeansMethod
-    from viewslots.protocol.evaluate import keyed_generator
-    from viewslots.report.rows import FLOOR
-    from viewslots.runs import load_run
-    from viewslots.training.validation import shrunk_truth
+    own: "dict[str, tuple[list[Decomposition], Search | None]]",
+    others: "dict[str, Method]",
+    shown: Sequence[Shown],
+    asked: Asked,
+    plain: bool,
+) -> "Iterator[Part]":
+    """Further methods answer as they do by default, or all of them plainly."""
+    from viewslots.figures.figure_set import comparison_parts
+    from viewslots.viewpoints.scene import search_words
 
-    if not compare:
-        return
-    answers: dict[str, Decomposition] = {}
-    for source in (run, *compare):
-        method: Any = KMeansMethod() if source == FLOOR else load_run(source, which=which).to(given.image.device)
-        name = Path(source).resolve().name if Path(source).is_dir() else source
-        while name in answers:
+    found = dict(own)
+    for source, method in others.items():
+        name, search = _name(source), None if plain else method.default_search
+        while name in found:
             name += "'"
-        answers[name] = method.decompose(given, keyed_generator(seed, 0, 0), slots)
-    truth = dataset.truth(range(len(given.image)), FirstViews(given.image.shape[1]))
-    segment = shrunk_truth(truth, dataset.split.size.height // given.image.shape[-1]).segment
-    yield from comparison_parts(given.image, segment.cpu().numpy(), answers)
+        found[name] = (_answers(method, shown, replace(asked, search=search)), search)
+    kinds = "; ".join(f"{name} {search_words(search)}" for name, (_, search) in found.items())
+    answers = {name: answer for name, (answer, _) in found.items()}
+    images, truths = [one.given.image[0] for one in shown], [one.truth for one in shown]
+    return comparison_parts(images, truths, answers, f"Answers: {kinds}.")
 
 
 def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:
@@ -176,14 +218,3 @@ def _row_name(result: dict[str, Any]) -> str:
     new = result.get("new_views")
     views = f"M = {result['views']}" if new is None else f"{result['views']} given, {new} new views"
     return f"{title(result)}, {result['split']}, {views}, K = {result['slots']}"
-
-
-def info(experiment: Positional[Annotated[str, arg(metavar="EXPERIMENT")]], /) -> None:
-    """Describe an experiment: parameters by network, sizes, schedule.
-
-    Args:
-        experiment: METHOD/DATA, such as ocloc/clevr-m1, or a short name; see `viewslots train --help`.
-    """
-    from viewslots.experiments import describe
-
-    print_json(describe(experiment))

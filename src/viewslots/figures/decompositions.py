@@ -87,39 +87,42 @@ def objects_found(count: int) -> str:
     return f"{count} object{'s' * (count != 1)} found"
 
 
-def answer_figure(image: Float[Tensor, "S M 3 H W"], answer: Decomposition, note: str = "") -> Sheet:
-    """The same from a Decomposition alone. A method without background has slots, which are sorted by presence where
-    it tells that."""
-    K, noun = answer.layer_masks.shape[2] - answer.has_background, "object" if answer.has_background else "slot"
+def answer_figure(
+    images: Sequence[Float[Tensor, "M 3 H W"]], answers: Sequence[Decomposition], note: str = ""
+) -> Sheet:
+    """The same from Decompositions alone, each of one scene. A method without background has slots; they are sorted by
+    presence where it tells that."""
+    first = answers[0].has_background
+    K, noun = answers[0].layer_masks.shape[2] - first, "object" if first else "slot"
     columns = ["observation", "reconstruction", *(f"{noun} {place + 1}" for place in range(K))]
-    columns += ["background"] if answer.has_background else []
+    columns += ["background"] if first else []
     blocks = []
-    for scene, pictures in enumerate(image):
-        sure = None if answer.presence is None else answer.presence[scene].tolist()
-        order = list(range(K)) if sure is None else sorted(range(K), key=lambda k: -sure[k])
+    for number, (pictures, answer) in enumerate(zip(images, answers, strict=True), 1):
+        sure = [1.0] * K if answer.presence is None else answer.presence[0].tolist()
+        order = sorted(range(K), key=lambda k: -sure[k])
         rows = tuple(
-            Row(f"view {m + 1}", (pixels_of(picture), *answer_cells(answer, scene, m, order)))
+            Row(f"view {m + 1}", (pixels_of(picture), *answer_cells(answer, m, order, sure)))
             for m, picture in enumerate(pictures)
         )
-        found = "" if sure is None else f"{objects_found(sum(value >= PRESENT for value in sure))}; "
-        captions = () if sure is None else ("", "", *(f"presence {sure[k]:.2f}" for k in order), "")
-        blocks.append(Block(f"Scene {scene + 1}: {found}{SEEN}", rows, captions[: len(columns)]))
+        told = answer.presence is not None
+        found = f"{objects_found(sum(value >= PRESENT for value in sure))}; " if told else ""
+        captions = ("", "", *(f"presence {sure[k]:.2f}" for k in order)) if told else ()
+        blocks.append(Block(f"Scene {number}: {found}{SEEN}", rows, captions))
     return grid(f"Decomposition of scenes, {SEEN}", columns, blocks, note=note)
 
 
-def answer_cells(answer: Decomposition, scene: int, view: int, order: Sequence[int]) -> list[Pixels]:
+def answer_cells(answer: Decomposition, view: int, order: Sequence[int], sure: Sequence[float]) -> list[Pixels]:
     """Reconstruction, slots in this order, background if there is one; absent slots are plain grey."""
-    shown, masks, first = answer.reconstruction[scene, view], answer.layer_masks[scene, view], answer.has_background
+    shown, masks, first = answer.reconstruction[0, view], answer.layer_masks[0, view], answer.has_background
     absent = np.full((*shown.shape[1:], 3), ABSENT, np.uint8)
-    there = [answer.presence is None or bool(answer.presence[scene, k] >= PRESENT) for k in order]
-    slots = [on_white(shown, masks[k + first]) if is_there else absent for k, is_there in zip(order, there, strict=True)]
+    slots = [on_white(shown, masks[k + first]) if sure[k] >= PRESENT else absent for k in order]
     return [pixels_of(shown), *slots, *([on_white(shown, masks[0])] if first else [])]
 
 
 def comparison_figure(
-    image: Float[Tensor, "S M 3 H W"],
-    truth: UInt8[np.ndarray, "S M H W"] | None,
-    answers: Mapping[str, Decomposition],
+    images: Sequence[Float[Tensor, "M 3 H W"]],
+    truths: Sequence[Segment | None],
+    answers: Mapping[str, Sequence[Decomposition]],
     note: str = "",
 ) -> Sheet:
     """Several methods on the same scenes, a block for each scene. Columns: views. Rows: the picture, the truth if it is
@@ -127,20 +130,18 @@ def comparison_figure(
     one that it shares most pixels with; without truth, of the first method's.
     """
     blocks = []
-    for scene, pictures in enumerate(image):
+    for scene, (pictures, truth) in enumerate(zip(images, truths, strict=True)):
         rows = [Row("observation", tuple(map(pixels_of, pictures)))]
-        reference = None if truth is None else truth[scene]
-        if reference is not None:
-            rows.append(overlay_row("truth", pictures, reference))
-        for name, answer in answers.items():
-            rows.append(Row(f"{name}: reconstruction", tuple(map(pixels_of, answer.reconstruction[scene]))))
-            layer = winning_layer(answer, scene)
-            if reference is None:
-                reference = numbered(layer, answer.has_background)
-            found = in_colours_of(reference, layer, answer.has_background)
-            rows.append(overlay_row(f"{name}: objects", pictures, found))
+        if truth is not None:
+            rows.append(overlay_row("truth", pictures, truth))
+        for name, found in answers.items():
+            answer = found[scene]
+            layer = answer.layer_masks[0].argmax(1).cpu().numpy()
+            truth = numbered(layer, answer.has_background) if truth is None else truth
+            rows.append(Row(f"{name}: reconstruction", tuple(map(pixels_of, answer.reconstruction[0]))))
+            rows.append(overlay_row(f"{name}: objects", pictures, in_colours_of(truth, layer, answer.has_background)))
         blocks.append(Block(f"Scene {scene + 1}", tuple(rows)))
-    columns = [f"view {view + 1}" for view in range(image.shape[1])]
+    columns = [f"view {view + 1}" for view in range(max(map(len, images)))]
     return grid("Several methods on the same scenes", columns, blocks, note=note)
 
 
@@ -148,10 +149,6 @@ def overlay_row(name: str, pictures: Float[Tensor, "M 3 H W"], segment: Segment)
     slots = 1 + max((int(value) for value in np.unique(segment) if value != BACKGROUND), default=0)
     cells = [segment_overlay(pixels_of(one), part, slots) for one, part in zip(pictures, segment, strict=True)]
     return Row(name, tuple(cells))
-
-
-def winning_layer(answer: Decomposition, scene: int) -> Int[np.ndarray, "M H W"]:
-    return answer.layer_masks[scene].argmax(1).cpu().numpy()
 
 
 def numbered(layer: Int[np.ndarray, "M H W"], has_background: bool) -> Segment:

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.figures.decompositions import answer_figure, comparison_figure, decomposition_figure
+from viewslots.figures.decompositions import Segment, answer_figure, comparison_figure, decomposition_figure
 from viewslots.figures.plots import read_rows, save_figure, score_table, training_curves
 from viewslots.figures.strips import axes_figure, interpolation_figure, novel_views_figure, sampling_figure
 from viewslots.figures.video import save_video, turning_frames
@@ -21,7 +20,7 @@ METRICS = "metrics.jsonl"
 
 
 def scene_parts(
-    scenes: Sequence[InferredScene], held_out: Float[Tensor, "S V 3 H W"] | None, seed: int, frames: int, note: str
+    scenes: Sequence[InferredScene], held_out: Sequence[Float[Tensor, "V 3 H W"]], seed: int, frames: int, note: str
 ) -> Iterator[Part]:
     """What can be shown of scenes; a camera turns only where there are two viewpoints at least. `note` says how the
     answers were found."""
@@ -33,23 +32,25 @@ def scene_parts(
     if min(len(scene.views) for scene in scenes) > 1:
         yield "viewpoints-interpolated", lambda stem: interpolation_figure(scenes, note=note).save(stem)
         yield "camera-path", lambda stem: save_video(turning_frames(scenes, frames), stem)
-    if held_out is not None:
-        yield "viewpoints-estimated", lambda stem: novel_views_figure(scenes, list(held_out), note).save(stem)
+    if held_out:
+        yield "viewpoints-estimated", lambda stem: novel_views_figure(scenes, held_out, note).save(stem)
 
 
-def answer_parts(image: Float[Tensor, "S M 3 H W"], answer: Decomposition, note: str) -> Iterator[Part]:
+def answer_parts(
+    images: Sequence[Float[Tensor, "M 3 H W"]], answers: Sequence[Decomposition], note: str
+) -> Iterator[Part]:
     """What can be shown of a method whose scenes cannot be seen from elsewhere."""
-    yield "decomposition-perceived", lambda stem: answer_figure(image, answer, note).save(stem)
+    yield "decomposition-perceived", lambda stem: answer_figure(images, answers, note).save(stem)
 
 
 def comparison_parts(
-    image: Float[Tensor, "S M 3 H W"],
-    truth: UInt8[np.ndarray, "S M H W"] | None,
-    answers: Mapping[str, Decomposition],
+    images: Sequence[Float[Tensor, "M 3 H W"]],
+    truths: Sequence[Segment | None],
+    answers: Mapping[str, Sequence[Decomposition]],
     note: str,
 ) -> Iterator[Part]:
     if len(answers) > 1:
-        yield "comparison", lambda stem: comparison_figure(image, truth, answers, note).save(stem)
+        yield "comparison", lambda stem: comparison_figure(images, truths, answers, note).save(stem)
 
 
 def curve_parts(run: Path) -> Iterator[Part]:

@@ -182,9 +182,7 @@ class _Measures:
         return self.left + index * (self.width + GAP)
 
 
-def grid(
-    title: str, columns: Sequence[str], blocks: Sequence[Block], zoom: int | None = None, note: str = ""
-) -> Sheet:
+def grid(title: str, columns: Sequence[str], blocks: Sequence[Block], zoom: int | None = None, note: str = "") -> Sheet:
     """Columns under their names, blocks below one another, row labels at the left, a note at the foot."""
     sizes = {cell.shape[:2] for block in blocks for row in block.rows for cell in row.cells if cell is not None}
     if len(sizes) != 1:

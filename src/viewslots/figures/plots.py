@@ -1,4 +1,4 @@
-"""Plots and tables: training curves of a run, scores of evaluations. Matplotlib's Agg, never a window, no state shared."""
+"""Plots and tables: training curves of a run, scores of evaluations. Matplotlib without a window or shared state."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -63,11 +63,12 @@ def truth_rows(pictures: Pictures, scene: int, view: int) -> dict[str, Rgb]:
     """A picture and its truth, by caption: no rows for what is not known, and none for shadows that nothing casts."""
     image = pictures.image[scene, view]
     rows = {"picture": image}
-    if pictures.segment is None or pictures.shapes is None:
+    if pictures.segment is None:
         return rows
-    segment, shapes = pictures.segment[scene, view], pictures.shapes[scene, view]
-    rows["visible objects"] = segment_overlay(image, segment, len(shapes))
-    rows["complete shapes"] = outline_overlay(image, shapes)
+    segment = pictures.segment[scene, view]
+    rows["visible objects"] = segment_overlay(image, segment, BACKGROUND)
+    if pictures.shapes is not None:
+        rows["complete shapes"] = outline_overlay(image, pictures.shapes[scene, view])
     if pictures.shadows is not None and pictures.shadows.any():
         rows["shadow of each object"] = shadow_overlay(pictures.shadows[scene, view], segment)
     if pictures.depth_order is not None:

@@ -1,4 +1,4 @@
-"""The camera turns through scenes, as a video: its frames, then MP4 for pages and GIF for places that know no videos."""
+"""The camera turns through scenes, as a video: its frames, then MP4 for pages and GIF for those without videos."""
 
 import subprocess
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ ASIDE = (0.15, 0.0)
 STEPS = 12
 """Of Gauss and Newton."""
 LONGEST = 1.0
-"""Of one such step. Codes have about unit spread in every direction; beyond this the straight line is not to be trusted."""
+"""Of one step. Codes have about unit spread in every direction; beyond this the straight line is not to be trusted."""
 SMALLEST_AREA = 1e-3
 
 

@@ -114,7 +114,6 @@ class Reader:
         """How scenes are answered unless told otherwise: as they are scored."""
         return self.model.default_search
 
-    @torch.no_grad()
     def decompose(
         self,
         images: Pictured,
@@ -129,16 +128,15 @@ class Reader:
         The answer is found as `evaluate` finds it: as the method does by default, or by `search`. `starts` changes the
         number of random starts alone; 0 gives the plain answer of the method's paper. The seed decides all randomness.
         """
-        batch, slots = self.batch(images), self.chosen_slots(slots)
-        answer = self.model.infer(batch, seeded(seed), slots, self.chosen_search(search, starts))
+        return self.inferred(images, seed, slots, with_starts(search or self.search, starts))
+
+    @torch.no_grad()
+    def inferred(self, images: Pictured, seed: int, slots: int | None, search: Search | None) -> "InferredScene":
+        """`decompose` by this very search; None is the plain answer."""
+        batch = self.batch(images)
+        answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
         assert isinstance(answer, SceneAnswer)
         return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer)
-
-    def chosen_search(self, search: Search | None, starts: int | None) -> Search | None:
-        chosen = search or self.search
-        if starts is None:
-            return chosen
-        return replace(chosen or Search(), starts=starts) if starts else None
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":
@@ -259,13 +257,19 @@ def decomposition_of(scene: InferredScene, views: Sequence[View]) -> Decompositi
     )
 
 
-def answer_kind(search: Search | None) -> str:
-    """How answers were found, in a few words for the foot of a figure."""
+def with_starts(search: Search | None, starts: int | None) -> Search | None:
+    """The same search with another number of starts; 0 asks for the plain answer, None changes nothing."""
+    if starts is None:
+        return search
+    return replace(search or Search(), starts=starts) if starts else None
+
+
+def search_words(search: Search | None) -> str:
     if search is None:
-        return "Plain answers: one pass of the inference, as in the method's paper."
+        return "plain (one pass)"
     counts = {"start": search.starts, "further look": search.looks, "gradient step": search.refinement}
     parts = [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items() if count]
-    return f"Answers by posterior search: {', '.join(parts)}."
+    return f"by search ({', '.join(parts)})"
 
 
 def seeded(seed: int) -> torch.Generator:
