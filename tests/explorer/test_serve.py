@@ -13,7 +13,7 @@ import viewslots.explorer
 from viewslots.commands.explore import explore
 from viewslots.errors import UserError
 from viewslots.explorer import serve
-from viewslots.explorer.fresh import world_for
+from viewslots.explorer.opened import world_for
 from viewslots.explorer.serve import free_port, require_gradio, stop_signals
 from viewslots.methods.umbra.model import Umbra
 from viewslots.scenes.world import World
@@ -57,8 +57,12 @@ def test_a_port_that_is_taken() -> None:
 
 
 def test_a_free_port_is_found() -> None:
-    with socket.create_server(("127.0.0.1", free_port("127.0.0.1", 0))):
-        pass
+    """It can be had, it is the one that was asked about, and while somebody has it another one is found."""
+    first = free_port("127.0.0.1", 0)
+    assert 1024 <= first < 2**16
+    with socket.create_server(("127.0.0.1", first)) as server:
+        assert server.getsockname()[1] == first
+        assert free_port("127.0.0.1", 0) != first
 
 
 @pytest.mark.parametrize("port", [-1, 2**16])

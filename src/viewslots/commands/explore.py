@@ -16,7 +16,7 @@ def explore(
         host: Who may see it: 127.0.0.1 is this machine alone. Anyone who reaches another address may use the page.
         device: Where to compute; auto takes a GPU if there is one.
     """
-    from viewslots.explorer.fresh import world_for
+    from viewslots.explorer.opened import world_for
     from viewslots.explorer.serve import require_gradio, serve
     from viewslots.runs import HUB, run_preset
     from viewslots.viewpoints.scene import load
