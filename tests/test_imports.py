@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "scenes": {"scenes"},
     "data": {"data", "scenes"},
     "methods": {"methods"},
-    "figures": {"figures", "viewpoints"},
+    "figures": {"figures", "metrics", "viewpoints"},
     "experiments": {"methods"},
     "metrics": {"data", "metrics"},
     "protocol": {"data", "metrics", "protocol"},

@@ -283,14 +283,17 @@ def test_video_and_sheet_are_inside(made: Made) -> None:
 
 
 def test_the_page_says_what_model_this_is(made: Made) -> None:
-    facts = model_facts("umbra", 0)
+    facts, text = model_facts("umbra", 0), " ".join(made.text.split())
     assert facts.steps is not None
-    assert f"first as compact, then for {facts.steps:,} steps" in made.text
-    assert "Of two starts, the one" in made.text
-    assert "then one more look at what no object explains yet" in made.text
-    assert "(3 gradient steps a time)" in made.text
-    assert "2.3 million parameters" in made.text
-    assert "A handful of scenes tells little" in made.text
+    assert f"first as compact, then for {facts.steps:,} steps" in text
+    assert "Of two starts, the one" in text
+    assert "then one more look at what no object explains yet" in text
+    assert "(3 gradient steps a time)" in text
+    assert "2.3 million parameters" in text
+    assert "A handful of scenes tells little" in text
+    assert f"means over {REPEATS} answers" in text
+    assert made.text.startswith("<!doctype html>\n")
+    assert made.text.endswith("</html>\n")
 
 
 def test_again_into_the_same_folder(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,6 +303,7 @@ def test_again_into_the_same_folder(made: Made, monkeypatch: pytest.MonkeyPatch)
     (made.out / "notes.txt").write_text("mine")
     monkeypatch.chdir(made.out.parent)  # commands on the page are as they can be typed here
     monkeypatch.setattr(Umbra, "default_search", SEARCH)
+    monkeypatch.setattr(demonstration, "REPEATS", REPEATS)
     monkeypatch.setattr(demonstration, "all_scores", lambda *words: made.printed["scores"])  # known
     again = demonstration.run_demo(made.out, SEED, scenes=SCENES, frames=FRAMES)
     assert [file.stat().st_mtime_ns for file in before] == times

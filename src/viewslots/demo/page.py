@@ -190,7 +190,11 @@ def report_page(story: Story, sheet: bytes, video: Path, commands: Sequence[tupl
 def template() -> Template:
     """All text is escaped."""
     environment = Environment(
-        loader=PackageLoader("viewslots", "demo"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("viewslots", "demo"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters |= {"png": png_bytes, "data_uri": data_uri}
     environment.globals |= {"generator": Markup(GENERATOR), "style": Markup(STYLE)}
