@@ -34,9 +34,9 @@ class FreshScene:
     names: tuple[str, ...]
 
 
-def world_for(preset: str, size: int) -> World | None:
-    """Scenes of the kind a model was trained on: those of its preset, else CLEVR's; None where none have its size."""
-    world = DATA_PRESETS[preset if preset in DATA_PRESETS else "clevr-m1"].world(None)
+def world_for(data: str, size: int) -> World | None:
+    """Scenes of the kind a model was trained on: those of its data, else CLEVR's; None where none have its size."""
+    world = DATA_PRESETS[data if data in DATA_PRESETS else "clevr-m1"].world(None)
     return world if world.height == world.width == size else None
 
 
