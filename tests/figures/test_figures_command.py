@@ -221,6 +221,7 @@ def test_all_views_seen_leaves_none_to_hold_out(
         ({"scenes": 0}, "at least 1"),
         ({"frames": 0}, "at least 1"),
         ({"starts": -1}, "at least one start"),
+        ({"slots": 0}, "at least 1"),
         ({"views": 0}, "views"),
         ({"views": 6}, "6 views asked for"),
         ({"split": "test9"}, "no split 'test9'"),

@@ -90,10 +90,12 @@ def figures(
     where = pick_device(device)
     method = _method(run, which, where)
     others = {source: _method(source, which, where) for source in compare}
-    asked = Asked(slots or getattr(method, "slots", None), seed, with_starts(method.default_search, starts))
+    trained_slots = getattr(method, "slots", None)
+    search = with_starts(method.default_search, starts)
+    asked = Asked(trained_slots if slots is None else slots, seed, search)
     shown = _shown_scenes(data, split, scenes, views, method, where)
     parts, answers = _own_parts(method, run, shown, asked, frames)
-    parts += _comparison({_name(run): (answers, asked.search)}, others, shown, asked, plain=starts == 0)
+    parts += _comparison({_name(run): (answers, search)}, others, shown, asked, plain=starts == 0)
     parts += [*curve_parts(Path(run)), *table_parts(tables)]
     with plain_errors("writing", out), Progress("figures") as progress:
         out.mkdir(parents=True, exist_ok=True)
