@@ -47,14 +47,14 @@ def test_decompose_pictures(tmp_path: Path) -> None:
 
 
 def test_turn_the_camera(tmp_path: Path) -> None:
-    run("turn_the_camera.py", tmp_path / "film.gif")
-    with Image.open(tmp_path / "film.gif") as film:
-        assert film.size == (512, 256)
+    run("turn_the_camera.py", tmp_path / "turn.gif")
+    with Image.open(tmp_path / "turn.gif") as turn:
+        assert turn.size == (512, 256)
         frames = []
-        for place in range(0, film.n_frames, 8):  # type: ignore[attr-defined]
-            film.seek(place)
-            frames.append(np.asarray(film.convert("RGB"), np.float64)[:, :256])
-        assert film.n_frames == 48  # type: ignore[attr-defined]
+        for place in range(0, turn.n_frames, 8):  # type: ignore[attr-defined]
+            turn.seek(place)
+            frames.append(np.asarray(turn.convert("RGB"), np.float64)[:, :256])
+        assert turn.n_frames == 48  # type: ignore[attr-defined]
     steps = [np.abs(after - before).mean() for before, after in itertools.pairwise(frames)]
     assert max(steps) > 3  # the camera moves
     assert min(frame.std() for frame in frames) > 5  # and always sees something

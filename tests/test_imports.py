@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "scenes": {"scenes"},
     "data": {"data", "scenes"},
     "methods": {"methods"},
-    "figures": {"figures", "viewpoints"},
+    "figures": {"figures", "metrics", "viewpoints"},
     "experiments": {"methods"},
     "metrics": {"data", "metrics"},
     "protocol": {"data", "methods", "metrics", "protocol"},

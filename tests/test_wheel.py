@@ -39,6 +39,8 @@ def test_the_wheel_holds_package_data(wheel: Path) -> None:
     assert "viewslots/paper/tables.json" in names
     assert {"viewslots/report/template.html.j2", "viewslots/report/style.css"} <= set(names)
     assert "viewslots/shipped/compact/model.safetensors" in names
+    assert {"viewslots/demo/template.html.j2", "viewslots/explorer/panels.html.j2"} <= set(names)
+    assert {f"viewslots/explorer/{name}" for name in ("page.css", "pad.css", "pad.html", "pad.js")} <= set(names)
     assert not [name for name in names if name.startswith("tests")]
 
 
@@ -70,6 +72,6 @@ def test_an_installed_wheel_works_offline(wheel: Path, tmp_path: Path) -> None:
     sizes = ("--train-scenes", 2, "--valid-scenes", 1, "--test-scenes", 1)
     assert run(home / "bin" / "viewslots", "make-data", "abstract", "--out", made, *sizes) == f"{made}\n"
     assert '"ok": true' in run(home / "bin" / "viewslots", "check-data", made)
-    demo = "from pathlib import Path; from viewslots.demo.run import run_demo as run"
+    demo = "from pathlib import Path; from viewslots.demo.demonstration import run_demo as run"
     run(python, "-c", f"{demo}; run(Path('demo'), 1, scenes=1, frames=2)")
     assert "One scene nobody has seen before" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")

@@ -2,8 +2,8 @@
 
 python tools/measure_typical.py src/viewslots/shipped/compact
 
-Scenes of a seed that no training has used, four views each, decomposed with the care that the model takes by itself:
-the paper's from one start.
+Scenes of a seed that no training has used, four views each, answered as the method answers by default: as people are
+shown them.
 """
 
 import sys
@@ -14,7 +14,7 @@ import numpy as np
 from viewslots.data.presets import data_preset
 from viewslots.files import sha256, write_json
 from viewslots.provenance import provenance
-from viewslots.viewpoints.likeness import TYPICAL_FILE, picture_errors
+from viewslots.viewpoints.familiarity import TYPICAL_FILE, picture_errors
 from viewslots.viewpoints.scene import load
 
 PRESET, DATA = "clevr-m1", "generated pictures of CLEVR's spheres, cubes and cylinders on a grey floor"

@@ -1,9 +1,9 @@
 """Why a model counts wrong: how many answers say too many, and what the surplus objects are.
 
-python tools/surplus_objects.py compact DATA OUT.json [CAREFUL]
+python tools/surplus_objects.py compact DATA OUT.json [STARTS]
 
-Test1, first four views, five answers a scene; careful ones of so many starts where that is given. A found object is
-surplus if no true object has most of its visible pixels in it.
+Test1, first four views, five answers a scene: plain ones, or by a search of so many starts where that is given. A found
+object is surplus if no true object has most of its visible pixels in it.
 """
 
 import sys
@@ -19,7 +19,7 @@ from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews
 from viewslots.files import write_json
-from viewslots.methods.ocloc.search import Care
+from viewslots.methods.contract import Search
 from viewslots.provenance import provenance
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND
@@ -104,17 +104,18 @@ class Tally:
         }
 
 
-def measure(source: str, data: Path, out: Path, careful: int | None) -> None:
+def measure(source: str, data: Path, out: Path, search: Search | None) -> None:
     model, dataset, tally = load_run(source), SceneDataset(Store.open(data).split(SPLIT)), Tally()
-    if careful:
-        model.take_care(Care(careful))
     for answer in range(ANSWERS):
         for first in range(0, len(dataset), BATCH):
             indices = range(first, min(first + BATCH, len(dataset)))
             batch, truth = dataset.batch(indices, FirstViews(VIEWS)), dataset.truth(indices, FirstViews(VIEWS))
-            found = model.decompose(batch, torch.Generator().manual_seed(1000 * answer + first), SLOTS)
+            generator = torch.Generator().manual_seed(1000 * answer + first)
+            found = model.infer(batch, generator, SLOTS, search).decomposition()
             assert found.presence is not None
             assert found.complete_shapes is not None
+            assert truth.segment is not None
+            assert truth.num_objects is not None
             layers = found.layer_masks.argmax(2)
             for i in range(len(indices)):
                 present = torch.nonzero(found.presence[i] >= 0.5).flatten().tolist()
@@ -125,4 +126,5 @@ def measure(source: str, data: Path, out: Path, careful: int | None) -> None:
 
 
 if __name__ == "__main__":
-    measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else None)
+    starts = Search(int(sys.argv[4])) if len(sys.argv) > 4 else None
+    measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), starts)

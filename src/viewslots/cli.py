@@ -7,13 +7,15 @@ from typing import Any
 import tyro
 
 from viewslots import __version__
+from viewslots.commands.bench import bench
 from viewslots.commands.data import check_data, convert, make_data, render
+from viewslots.commands.decompose import decompose
+from viewslots.commands.demo import demo
 from viewslots.commands.evaluation import estimate_viewpoints, evaluate, report
 from viewslots.commands.explore import explore
-from viewslots.commands.looking import decompose
-from viewslots.commands.measure import bench
-from viewslots.commands.scoring import score
-from viewslots.commands.show import demo, figures, info
+from viewslots.commands.figures import figures
+from viewslots.commands.info import info
+from viewslots.commands.score import score
 from viewslots.commands.training import train
 from viewslots.errors import UserError
 from viewslots.terminal import say

@@ -416,7 +416,7 @@ def answer(address: str, **headers: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_the_gate_stands_before_the_real_server(served: Served) -> None:
+def test_the_middleware_stands_before_the_real_server(served: Served) -> None:
     status, headers = answer(served.address)
     assert status == 200
     assert "frame-ancestors 'none'" in headers

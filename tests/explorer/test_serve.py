@@ -5,6 +5,7 @@ import importlib.util
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,14 @@ import viewslots.explorer
 from viewslots.commands.explore import explore
 from viewslots.errors import UserError
 from viewslots.explorer import serve
-from viewslots.explorer.fresh import world_for
+from viewslots.explorer.opened import world_for
 from viewslots.explorer.serve import free_port, require_gradio, stop_signals
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.presets import DSPRITES
 from viewslots.methods.umbra.model import Umbra
+from viewslots.scenes.sprites import SpriteWorld
 from viewslots.scenes.world import World
+from viewslots.training.run import RunFolder
 from viewslots.viewpoints.scene import Reader
 
 
@@ -57,8 +62,12 @@ def test_a_port_that_is_taken() -> None:
 
 
 def test_a_free_port_is_found() -> None:
-    with socket.create_server(("127.0.0.1", free_port("127.0.0.1", 0))):
-        pass
+    """It can be had, it is the one that was asked about, and while somebody has it another one is found."""
+    first = free_port("127.0.0.1", 0)
+    assert 1024 <= first < 2**16
+    with socket.create_server(("127.0.0.1", first)) as server:
+        assert server.getsockname()[1] == first
+        assert free_port("127.0.0.1", 0) != first
 
 
 @pytest.mark.parametrize("port", [-1, 2**16])
@@ -95,3 +104,14 @@ def test_without_a_name_the_page_shows_the_model_that_knows_shadows(monkeypatch:
     assert isinstance(reader.model, Umbra)
     assert reader.name == "umbra"
     assert world == world_for("clevr-m1", 64)
+
+
+def test_a_run_is_shown_scenes_of_its_own_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the data of its experiment, whether it trained on scenes from a disk or on live ones."""
+    served: list[World | None] = []
+    monkeypatch.setattr(serve, "serve", lambda reader, world, *_: served.append(world))
+    for place, config in enumerate(({"preset": "ocloc/dsprites"}, {"preset": "tiny", "world": "dsprites"})):
+        with RunFolder.create(tmp_path / str(place), config | {"seed": 0}) as folder:
+            folder.keep_best(Ocloc(replace(DSPRITES, hidden=16)), 1, {"loss": 2.0})
+        explore(str(folder.path), device="cpu")
+    assert [type(world) for world in served] == [SpriteWorld] * 2

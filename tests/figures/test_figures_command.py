@@ -16,14 +16,15 @@ from block_world import make_blocks
 from figure_scenes import cut, reader
 from PIL import Image
 
-from viewslots.commands.show import figures
+from viewslots.commands.figures import figures
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.experiments import TINY
 from viewslots.figures.decompositions import decomposition_figure
-from viewslots.methods.kmeans.model import KMeansMethod
+from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.per_view.model import PerView
+from viewslots.methods.registry import method_class
 from viewslots.protocol.evaluate import Plan, evaluate
 from viewslots.protocol.results import result
 from viewslots.training.run import RunFolder
@@ -53,7 +54,7 @@ def run(tmp_path: Path, data: Path) -> Path:
         folder.keep_best(Ocloc(TINY), 1, {"loss": 2.0})
     store, plan = Store.open(data), Plan("test1", views=2, slots=2, repeats=1, extras=False)
     about = {"method": "kmeans", "run": "kmeans", "preset": None, "training": None, "provenance": None}
-    content = result(evaluate(KMeansMethod(), store, plan), store, plan, about)
+    content = result(evaluate(method_class("kmeans")(), store, plan), store, plan, about)
     (folder.path / "results.json").write_text(json.dumps(content))
     return folder.path
 
@@ -82,7 +83,7 @@ def test_the_figure_shows_the_first_views_as_the_model_sees_them(
     small = stored.reshape(2, 2, 32, 2, 32, 2, 3).mean((3, 5)) / 255
     image = torch.tensor(small).float().permute(0, 1, 4, 2, 3)
     untrained = replace(reader(), model=Ocloc(TINY))
-    sheet = decomposition_figure([untrained.decompose(views, seed=5) for views in image], "complete")
+    sheet = decomposition_figure([untrained.decompose(views, seed=5) for views in image], "complete", "a note")
     with Image.open(found["decomposition-complete"][0]) as picture:
         pixels = np.asarray(picture.convert("RGB"))
     assert pixels.shape[:2] == (sheet.height, sheet.width)
@@ -141,14 +142,62 @@ def test_without_ffmpeg_all_but_the_mp4_is_written(
     ]
 
 
-def test_the_baseline_can_be_compared_with_but_not_turned(
+def panel_titles(svg: str) -> list[str]:
+    namespace = "{http://www.w3.org/2000/svg}"
+    images = ElementTree.parse(svg).iter(f"{namespace}image")
+    return [str(image.findtext(f"{namespace}title")) for image in images]
+
+
+def test_a_method_that_cannot_turn_the_camera_is_drawn_all_the_same(
     saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    PerView(TINY).save_pretrained(tmp_path / "baseline")
-    found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=1, compare=(str(tmp_path / "baseline"),))
-    assert "baseline: objects" in Path(found["comparison"][1]).read_text()
-    with pytest.raises(UserError, match="no camera to turn"):
-        figures(str(tmp_path / "baseline"), data=data, out=tmp_path / "out")
+    with RunFolder.create(tmp_path / "baseline", {"preset": "tiny", "seed": 0}) as folder:
+        folder.log({"step": 1, "kind": "train", "loss": 3.0})
+        folder.keep_best(PerView(TINY), 1, {"loss": 2.0})
+    found = made(capsys, str(folder.path), data=data, out=tmp_path / "out", scenes=2, views=2, compare=(str(saved),))
+    assert list(found) == ["decomposition-perceived", "comparison", "training"]
+    titles = panel_titles(found["decomposition-perceived"][1])
+    assert len(titles) == 2 * 2 * (TINY.slots + 3)
+    assert titles[-1].endswith("view 2, background")
+    text = Path(found["comparison"][1]).read_text()
+    assert "baseline: objects" in text
+    assert "model: objects" in text
+
+
+def test_a_method_that_learns_nothing(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the data set's own size, since it has none of its own."""
+    found = made(capsys, "kmeans", data=data, out=tmp_path / "out", scenes=1, slots=3)
+    assert list(found) == ["decomposition-perceived"]
+    with Image.open(found["decomposition-perceived"][0]) as picture:
+        assert picture.width > 6 * 256  # panels of 64 x 64 pixels, four times as large
+    with pytest.raises(UserError, match="--slots"):
+        figures("kmeans", data=data, out=tmp_path / "out")
+
+
+def test_figures_say_how_their_answers_were_found(
+    saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Plain answers and searched ones differ, in words and in pixels."""
+    pictures = {}
+    for starts, words in ((0, "plain (one pass)"), (None, "plain (one pass)"), (3, "by search (3 starts)")):
+        found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=1, starts=starts)
+        for name in ("decomposition-perceived", "decomposition-complete", "viewpoints-estimated"):
+            assert f"Answers of model: {words}." in Path(found[name][1]).read_text()
+        pictures[starts] = Path(found["decomposition-complete"][0]).read_bytes()
+    assert pictures[0] == pictures[None]
+    assert pictures[3] != pictures[0]
+
+
+def test_starts_0_gives_plain_answers_of_a_method_that_searches(
+    saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the method itself and of those beside it."""
+    monkeypatch.setattr(Ocloc, "default_search", Search(2, looks=1))
+    for starts, words in ((None, "by search (2 starts, 1 further look)"), (0, "plain (one pass)")):
+        given = {"data": data, "out": tmp_path / "out", "scenes": 1, "compare": (str(saved),), "starts": starts}
+        found = made(capsys, str(saved), **given)
+        assert f"Answers of model: {words}." in Path(found["decomposition-perceived"][1]).read_text()
+        assert f"Answers: model {words}; model&#x27; {words}." in Path(found["comparison"][1]).read_text()
 
 
 def test_scenes_of_one_view_have_no_path(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +220,8 @@ def test_all_views_seen_leaves_none_to_hold_out(
         ({"scenes": 4}, r"--scenes: 4 asked for, but test1 of .* has 3"),
         ({"scenes": 0}, "at least 1"),
         ({"frames": 0}, "at least 1"),
-        ({"starts": 0}, "at least 1"),
+        ({"starts": -1}, "at least one start"),
+        ({"slots": 0}, "at least 1"),
         ({"views": 0}, "views"),
         ({"views": 6}, "6 views asked for"),
         ({"split": "test9"}, "no split 'test9'"),

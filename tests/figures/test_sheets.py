@@ -16,6 +16,7 @@ from viewslots.figures.sheets import (
     outline_overlay,
     segment_overlay,
     shadow_overlay,
+    truth_rows,
 )
 from viewslots.types import Pictures
 
@@ -159,3 +160,18 @@ def test_sets_without_shadows_have_no_row_for_them(pictures: Pictures) -> None:
     assert len(sheet) == 4 * (8 + GAP + CAPTION) + GAP
     depth = depth_overlay(bare.depth_order[1, 2], bare.segment[1, 2])
     np.testing.assert_array_equal(cell(sheet, 3, 1, 2, (8, 16), 3), depth.repeat(4, 0).repeat(4, 1))
+
+
+def test_rows_are_drawn_of_what_is_known(pictures: Pictures) -> None:
+    """Pictures alone, then with more and more of their truth."""
+    unknown = dict.fromkeys(("segment", "overlap", "shapes", "shadows", "depth_order", "num_objects"))
+    bare = replace(pictures, **unknown)
+    assert list(truth_rows(bare, 0, 0)) == ["picture"]
+    seen = replace(bare, segment=pictures.segment)
+    rows = truth_rows(seen, 0, 0)
+    assert list(rows) == ["picture", "visible objects"]
+    np.testing.assert_array_equal(rows["visible objects"], truth_rows(pictures, 0, 0)["visible objects"])
+    ordered = replace(seen, depth_order=pictures.depth_order)
+    assert list(truth_rows(ordered, 0, 0)) == ["picture", "visible objects", "near (light) to far"]
+    sheet = np.asarray(contact_sheet(bare, zoom=4))
+    np.testing.assert_array_equal(cell(sheet, 0, 1, 2, (8, 16), 3), pictures.image[1, 2].repeat(4, 0).repeat(4, 1))

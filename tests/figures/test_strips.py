@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from figure_scenes import as_bytes, pictures, rows_of, scene, words
 
-from viewslots.figures.layout import Sheet
+from viewslots.figures.grid import Sheet
 from viewslots.figures.strips import (
     axes_figure,
     furthest_views,

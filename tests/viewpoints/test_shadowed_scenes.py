@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from viewslots.experiments import TINY
+from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.config import DecoderConfig, StartConfig
-from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.search import Search, most_likely
+from viewslots.methods.ocloc.search import most_likely
 from viewslots.methods.ocloc.variables import Latents
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.methods.umbra.model import Umbra
-from viewslots.viewpoints.edits import duplicate, move, put_in_place
-from viewslots.viewpoints.moving import appearance_facts
+from viewslots.viewpoints.edits import appearance_facts, duplicate, move, put_in_place
 from viewslots.viewpoints.scene import InferredScene, Reader
 
 SIDE = 16
@@ -46,33 +44,19 @@ def scene(reader: Reader, pictures: torch.Tensor) -> InferredScene:
     return replace(reader.decompose(pictures), presence=torch.ones(3))
 
 
-def test_the_answer_is_the_best_of_the_starts_that_the_model_takes(reader: Reader, pictures: torch.Tensor) -> None:
-    """By the length of its description, prices included; in seeds one after the other."""
-    model, batch = Umbra(reader.model.config), reader.batch(pictures)  # type: ignore[arg-type]
-    model.load_state_dict(reader.model.state_dict())
-    model.take_care(Search(Umbra.care.starts))
-    reader, losses = Reader(model), []
-    for seed in range(5, 5 + model.care.starts):
-        one = reader.decompose(pictures, seed=seed, starts=1)
-        assert one.posterior is not None
-        present = torch.where(one.presence >= 0.5, torch.inf, -torch.inf)
-        latents = Latents(one.views[None], one.background[None], one.objects[None], present[None])
-        losses.append(float(model.description_length(batch, one.posterior, latents, model.annealed()).detach()))
-    best = reader.decompose(pictures, seed=5 + int(np.argmin(losses)), starts=1)
-    assert np.argmin(losses) > 0
-    assert torch.equal(reader.decompose(pictures, seed=5).objects, best.objects)
+def length(reader: Reader, pictures: torch.Tensor, search: Search) -> float:
+    """Of the description of an answer, prices included."""
+    found = reader.decompose(pictures, seed=5, search=search).answer.posterior  # type: ignore[union-attr]
+    model = reader.model
+    return float(model.description_length(reader.batch(pictures), found, most_likely(found), model.annealed()).detach())
 
 
-def test_care_makes_descriptions_shorter(reader: Reader, pictures: torch.Tensor) -> None:
-    """All that the model takes, against its starts alone."""
-    model, batch, lengths = Umbra(reader.model.config), reader.batch(pictures), []  # type: ignore[arg-type]
-    model.load_state_dict(reader.model.state_dict())
-    for care in (Umbra.care, Search(Umbra.care.starts)):
-        model.take_care(care)
-        found = Reader(model).decompose(pictures, seed=5).posterior
-        assert found is not None
-        lengths.append(float(model.description_length(batch, found, most_likely(found), model.annealed()).detach()))
-    assert lengths[0] < lengths[1] - 1
+def test_longer_searches_make_shorter_descriptions(reader: Reader, pictures: torch.Tensor) -> None:
+    """All that the model does by default, against its starts alone, against one start."""
+    assert reader.search == Search(4, looks=1, refinement=30)
+    whole, starts, one = (length(reader, pictures, search) for search in (reader.search, Search(4), Search(1)))
+    assert whole < starts - 1
+    assert starts <= one
 
 
 def test_a_shadow_goes_with_its_object(scene: InferredScene) -> None:
@@ -94,14 +78,9 @@ def test_the_bare_background_has_no_shadows(scene: InferredScene) -> None:
     assert torch.allclose(view.background, rendered.background[0, 0], atol=1e-6)
 
 
-def test_how_many_starts_people_are_shown(reader: Reader) -> None:
-    assert reader.starts == Umbra.care.starts == 4
-    assert Reader(Ocloc(TINY)).starts == 6
-
-
 def test_facts_of_an_object_are_those_of_its_picture(scene: InferredScene) -> None:
     """Middle and mean colour, added up by hand from what the scene shows."""
-    found = appearance_facts(scene.reader.model.generation, scene.objects[1], scene.views[0]).detach()
+    found = appearance_facts(scene.reader.scenes, scene.background, scene.objects[1], scene.views[0]).detach()
     view = scene.render(shown=[1])
     shape, colour = view.complete[1].numpy(), view.appearance[1].numpy()
     total, x, y, mean = 1e-3, 0.0, 0.0, np.zeros(3)

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 import torch
 
-from viewslots.experiments import TINY
-from viewslots.figures.layout import Panel, Sheet
+from viewslots.figures.grid import Panel, Sheet
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.viewpoints.scene import InferredScene, Reader, View
 
 SIZE, SLOTS = 32, 4

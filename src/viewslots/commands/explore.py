@@ -16,7 +16,8 @@ def explore(
         host: Who may see it: 127.0.0.1 is this machine alone. Anyone who reaches another address may use the page.
         device: Where to compute; auto takes a GPU if there is one.
     """
-    from viewslots.explorer.fresh import world_for
+    from viewslots.experiments import known_experiment
+    from viewslots.explorer.opened import world_for
     from viewslots.explorer.serve import require_gradio, serve
     from viewslots.runs import HUB, run_preset
     from viewslots.viewpoints.scene import load
@@ -24,7 +25,8 @@ def explore(
     require_gradio()
     reader = load(run, device=pick_device(device))
     config = {} if run.startswith(HUB) else run_preset(run)
-    world = world_for(str(config.get("world") or config.get("preset")), reader.size)
+    planned = known_experiment(config.get("preset"))
+    world = world_for(str(config.get("world") or (planned and planned.data)), reader.size)
 
     def ready(address: str) -> None:
         print_json({"address": address})

@@ -1,16 +1,18 @@
-"""The page of the demonstration: one file, no scripts, nothing loaded, readable on a telephone, light or dark."""
+"""The page of the demonstration: what it tells of, and the values that template.html.j2 shows."""
 
-import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jaxtyping import Float
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 from torch import Tensor
 
 from viewslots import __version__
-from viewslots.demo.panels import figure_block, film_block, panel_table
-from viewslots.demo.scores import MEANINGS, REPEATS
-from viewslots.demo.story import Story, number_of
 from viewslots.figures.decompositions import (
     Kind,
     background_cell,
@@ -19,78 +21,184 @@ from viewslots.figures.decompositions import (
     sorted_objects,
     tinted,
 )
+from viewslots.figures.grid import Pixels, data_uri, png_bytes
 from viewslots.figures.strips import novel_views
+from viewslots.files import read_json
 from viewslots.methods.contract import Search
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.repeats import Values
 from viewslots.report.pages import STYLE
-from viewslots.report.rows import FLOOR
 from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.scene import InferredScene
 
 GENERATOR = '<meta name="generator" content="viewslots demo">'
-LOOK = """
-:root { --panel: clamp(72px, 7.2vw, 92px); }
-body { max-width: 76rem; }
-p, ul { max-width: 46rem; }
-.lead { font-size: 1.1rem; }
-img.pixels { display: block; image-rendering: pixelated; outline: 1px solid var(--line); outline-offset: -1px; }
-table.panels { font-size: .8rem; }
-table.panels th, table.panels td { border: 0; padding: 2px; text-align: center; font-weight: normal;
-  color: var(--soft); }
-table.panels thead th { vertical-align: bottom; position: static; }
-table.panels img { width: var(--panel); height: auto; }
-table.panels tbody th { text-align: left; padding-right: .5rem; z-index: 1; min-width: 3.4rem; max-width: 5.5rem; }
-table.panels td.absent { background: #d8d8d8 content-box; color: #444; min-width: calc(var(--panel) + 4px); }
-figure { margin: 1rem 0; } figcaption { color: var(--soft); font-size: .9rem; max-width: 46rem; margin-top: .3rem; }
-video, figure img.film { width: 100%; max-width: 790px; height: auto; display: block; background: #fff; }
-figure .sheet { max-width: none; display: block; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; max-width: 46rem; font-size: .9rem; }
-dt { font-weight: 600; } dd { margin: 0; color: var(--soft); }
-pre { background: var(--band); padding: .7rem; overflow-x: auto; border-radius: 4px; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
-@media (max-width: 60rem) { .layers::after { content: " The panels scroll sideways."; } }
-footer { color: var(--soft); font-size: .85rem; margin-top: 3rem; }
-""".strip()
+ORIGIN = "run.json"
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+VIDEO_KINDS = {".mp4": "video/mp4", ".gif": "image/gif"}
+Scores = dict[str, dict[str, Values]]
+"""By method, then by convention."""
+
+MEANINGS = {
+    "ARI-A": "are pixels grouped as in truth, background included (shadows count as mistakes)?",
+    "AMI-A": "the same, measured by mutual information",
+    "ARI-O": "are pixels of objects grouped into the right objects, and the same ones in all views?",
+    "AMI-O": "the same, measured by mutual information",
+    "IoU": "do complete shapes, hidden parts included, overlap with the true ones?",
+    "F1": "the same, as the balance of precision and recall",
+    "OCA": "share of scenes whose objects are counted exactly right",
+    "OOA": "of two objects that overlap, is the nearer one known?",
+}
+"""In one line each; 1 is perfect, and chance is near 0 for the first four."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """From the file beside the weights; None or empty where it does not tell."""
+
+    name: str
+    parameters: int
+    steps: int | None
+    seed: int | None
+    data: str | None
+    views: int | None
+    validated: dict[str, float | None]
+    """Scores on the validation scenes at the end of training, by the appendix's formulas."""
+    first: str | None = None
+    """The model whose weights it started from."""
+
+    def training(self) -> str:
+        """Half a sentence."""
+        if self.steps is None or self.data is None:
+            return "how it was trained is not on record"
+        first = f", first as {self.first}, then" if self.first else ""
+        views = f", {self.views} pictures at a time" if self.views else ""
+        where = f"on scenes of {self.data}{views} (seed {self.seed})"
+        return f"trained without labels{first} for {self.steps:,} steps {where}"
+
+
+def shipped_folder(name: str) -> Path:
+    """By its place in the package: a folder of the same name here must not take its place."""
+    return Path(str(files("viewslots"))) / "shipped" / name
+
+
+def model_facts(name: str, parameters: int) -> ModelFacts:
+    file = shipped_folder(name) / ORIGIN
+    origin: dict[str, Any] = read_json(file) if file.is_file() else {}
+    config, facts = origin.get("config") or {}, origin.get("facts") or {}
+    return ModelFacts(
+        name=name,
+        parameters=parameters,
+        steps=(config.get("schedule") or {}).get("steps"),
+        seed=config.get("seed"),
+        data=config.get("world"),
+        views=config.get("views"),
+        validated=facts.get("scores") or {},
+        first=config.get("init"),
+    )
+
+
+@dataclass(frozen=True)
+class Story:
+    """The model, the scenes as it sees them, and what is true."""
+
+    model: ModelFacts
+    scenes: Sequence[InferredScene]
+    held_out: Float[Tensor, "S V 3 H W"]
+    visible: Sequence[int]
+    """How many objects are to be seen, a scene."""
+    scores: Scores
+    """The model's, then those of the method beside it."""
+    seed: int
+
+    def counting(self) -> str:
+        """One sentence on how well the objects were counted here."""
+        pairs = [(scene.count, there) for scene, there in zip(self.scenes, self.visible, strict=True)]
+        right = sum(found == there for found, there in pairs)
+        if right == len(pairs):
+            return "Here it counts the objects of every scene right."
+        share = f"Here it counts the objects of {number_of(right, 'scene')} of {number_of(len(pairs))} right"
+        if all(found >= there for found, there in pairs):
+            return f"{share}, and finds too many in the others; look for copies of one object among the layers."
+        return f"{share}."
+
+
+def number_of(count: int, noun: str = "") -> str:
+    """In words, as far as one counts on fingers."""
+    number = WORDS[count] if count < len(WORDS) else str(count)
+    return f"{number} {noun}{'s' * (count != 1)}" if noun else number
+
+
+@dataclass(frozen=True)
+class PanelTable:
+    """Rows of pictures."""
+
+    columns: list[tuple[str, str]]
+    """Names, and captions below them."""
+    rows: list[tuple[str, list[tuple[Pixels | None, str]]]]
+    """A name, then pictures with what they show; None for a slot that is not used."""
+
+
+@dataclass(frozen=True)
+class ScenePanels:
+    """What the page shows of one scene."""
+
+    verdict: str
+    complete: PanelTable
+    perceived: PanelTable
+    new_views: PanelTable
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A video, or an animated picture."""
+
+    content: bytes
+    kind: str
 
 
 def is_report(text: str) -> bool:
     return GENERATOR in text[:2000]
 
 
-def report_page(story: Story, sheet: bytes, film: Path, commands: Sequence[tuple[str, str]]) -> str:
-    title = f"{number_of(len(story.scenes), 'scene').capitalize()} nobody has seen before"
-    parts = [
-        introduction(story),
-        film_section(story, film),
-        *(scene_section(scene, number, story) for number, scene in enumerate(story.scenes, 1)),
-        score_section(story),
-        truth_section(sheet),
-        next_section(commands),
-        f"<footer>viewslots {__version__}, scenes of seed {story.seed}. This page needs no network and runs no "
-        "scripts.</footer>",
+def report_page(story: Story, sheet: bytes, video: Path, commands: Sequence[tuple[str, str]], repeats: int) -> str:
+    """`repeats`: answers of the method that the model is compared with."""
+    (name, ours), (other, theirs) = story.scores.items()
+    paper = [
+        (f"{name}, these {len(story.scenes)} scenes", ours["paper"]),
+        ("k-means on colours and places, the floor", theirs["paper"]),
     ]
-    head = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n' + GENERATOR + "\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>viewslots demo: {html.escape(title)}</title>\n<style>\n{STYLE}\n{LOOK}\n</style>\n</head>\n"
+    if story.model.validated:
+        paper.append((f"{name}, validation scenes after training", story.model.validated))
+    return template().render(
+        title=f"{number_of(len(story.scenes), 'scene').capitalize()} nobody has seen before",
+        story=story,
+        how_found=how_found(story.scenes[0].reader.search),
+        clip=Clip(video.read_bytes(), VIDEO_KINDS[video.suffix]),
+        scenes=[scene_panels(scene, number, story) for number, scene in enumerate(story.scenes, 1)],
+        metrics=METRICS,
+        meanings=MEANINGS,
+        repeats=repeats,
+        paper_scores=paper,
+        pooled_scores=[(name, ours["pooled"]), (other, theirs["pooled"])],
+        sheet=sheet,
+        commands=commands,
+        version=__version__,
     )
-    return f"{head}<body>\n<h1>{html.escape(title)}</h1>\n" + "\n".join(parts) + "\n</body>\n</html>\n"
 
 
-def introduction(story: Story) -> str:
-    views, facts = len(story.scenes[0].views), story.model
-    return (
-        f'<p class="lead">The scenes below were drawn at random. Of each, a model saw {views} pictures taken from '
-        "viewpoints it was not told, and nothing else. It takes every picture apart into the same objects and a "
-        "background, completes what is hidden, and can then look at the scene from elsewhere.</p>\n"
-        f"<p>The model is <b>{html.escape(facts.name)}</b>, which comes with the package: small "
-        f"({facts.parameters / 1e6:.1f} million parameters; the paper's has 55 million), "
-        f"{html.escape(facts.training())}. "
-        "It knows scenes of this kind alone and shows them blurred. A shadow lies on the background, but belongs to "
-        f"its object and goes where that goes. {html.escape(story.counting())}</p>\n"
-        f"<p>{html.escape(how_found(story.scenes[0].reader.search))}</p>"
+@cache
+def template() -> Template:
+    """All text is escaped."""
+    environment = Environment(
+        loader=PackageLoader("viewslots", "demo"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
     )
+    environment.filters |= {"png": png_bytes, "data_uri": data_uri}
+    environment.globals |= {"generator": Markup(GENERATOR), "style": Markup(STYLE)}
+    return environment.get_template("template.html.j2")
 
 
 def how_found(search: Search | None) -> str:
@@ -106,36 +214,22 @@ def how_found(search: Search | None) -> str:
     )
 
 
-def film_section(story: Story, film: Path) -> str:
-    kind = {".mp4": "video/mp4", ".gif": "image/gif"}[film.suffix]
-    caption = (
-        "The camera passes the viewpoints of the pictures and everything between them, which nobody has seen. "
-        "Above: the scenes as the model imagines them. Below: each object in a colour of its own, which it should keep."
-    )
-    return "<h2>Turning the camera</h2>\n" + film_block(film.read_bytes(), kind, caption)
-
-
-def scene_section(scene: InferredScene, number: int, story: Story) -> str:
+def scene_panels(scene: InferredScene, number: int, story: Story) -> ScenePanels:
     there, found = story.visible[number - 1], scene.count
     verdict = "as many as there are" if there == found else f"where there are {number_of(there)}"
-    text = f"Scene {number}: {number_of(found, 'object')} found, {verdict}"
-    seen = layer_table(scene, number, "perceived")
-    return (
-        f"<h2>{html.escape(text)}</h2>\n"
-        '<p class="layers">Layers as the model completes them, hidden parts included; the surest object first. '
-        "The background is bare; shadows on it are among what is seen.</p>\n"
-        f"{layer_table(scene, number, 'complete')}\n"
-        f"<details>\n<summary>What is seen of each layer</summary>\n{seen}\n</details>\n"
-        f"{new_views_table(scene, number, story.held_out[number - 1])}"
+    return ScenePanels(
+        f"{number_of(found, 'object')} found, {verdict}",
+        layer_table(scene, number, "complete"),
+        layer_table(scene, number, "perceived"),
+        new_views_table(scene, number, story.held_out[number - 1]),
     )
 
 
-def layer_table(scene: InferredScene, number: int, kind: Kind) -> str:
+def layer_table(scene: InferredScene, number: int, kind: Kind) -> PanelTable:
     """A row for each view, a column for each layer."""
     assert scene.images is not None
     order = sorted_objects(scene)
     names = ["observation", "rebuilt", "objects", *(f"object {place + 1}" for place in range(len(order))), "background"]
-    captions = ["", "", "", *presences(scene)[2:]]
     rows = []
     for index, view in enumerate(scene.render_many(scene.views)):
         cells = [pixels_of(scene.images[index]), pixels_of(view.image), tinted(scene.images[index], view, order)]
@@ -143,69 +237,15 @@ def layer_table(scene: InferredScene, number: int, kind: Kind) -> str:
         shown = [layer if k in view.shown else None for k, layer in zip(order, layers, strict=True)]
         about = [f"Scene {number}, view {index + 1}: {name}" for name in names]
         rows.append((f"view {index + 1}", list(zip([*cells, *shown, background_cell(view, kind)], about, strict=True))))
-    return panel_table([f"{name}|{caption}" for name, caption in zip(names, captions, strict=True)], rows)
+    return PanelTable(list(zip(names, ["", *presences(scene)], strict=True)), rows)
 
 
-def new_views_table(scene: InferredScene, number: int, pictures: Float[Tensor, "V 3 H W"]) -> str:
+def new_views_table(scene: InferredScene, number: int, pictures: Float[Tensor, "V 3 H W"]) -> PanelTable:
     truth, seen = novel_views(scene, pictures)
     names = [f"new view {place + 1}" for place in range(len(truth))]
-    rows = [
-        (
-            "held-out picture",
-            [(cell, f"Scene {number}, {name}: the picture") for cell, name in zip(truth, names, strict=True)],
-        ),
-        (
-            "by the model",
-            [(cell, f"Scene {number}, {name}: the model") for cell, name in zip(seen, names, strict=True)],
-        ),
-    ]
-    return (
-        "<p>Pictures that it did not have: of each, only the viewpoint is estimated, and the scene it knows already is "
-        f"shown from there.</p>\n{panel_table(names, rows)}"
-    )
 
+    def row(cells: Sequence[Pixels], what: str) -> list[tuple[Pixels | None, str]]:
+        return [(cell, f"Scene {number}, {name}: {what}") for cell, name in zip(cells, names, strict=True)]
 
-def score_section(story: Story) -> str:
-    rows = [(f"{story.model.name}, these {len(story.scenes)} scenes", story.scores[story.model.name]["paper"])]
-    rows.append(("k-means on colours and places, the floor", story.scores[FLOOR]["paper"]))
-    if story.model.validated:
-        rows.append((f"{story.model.name}, validation scenes after training", story.model.validated))
-    pooled = [(name, story.scores[name]["pooled"]) for name in (story.model.name, FLOOR)]
-    meanings = "\n".join(f"<dt>{name}</dt><dd>{html.escape(text)}</dd>" for name, text in MEANINGS.items())
-    return (
-        "<h2>Scores</h2>\n"
-        "<p>A handful of scenes tells little: expect these numbers to jump by a tenth or more with other scenes. The "
-        f"model's are those of the answers above, those of k-means are means over {REPEATS} answers, by the formulas "
-        "of the paper's appendix; 1 is perfect. For numbers that hold, see <code>viewslots evaluate</code>.</p>\n"
-        f"{score_table(rows)}\n<dl>\n{meanings}\n</dl>\n"
-        "<details>\n<summary>The same, averaged as the published numbers were</summary>\n"
-        f"{score_table(pooled)}\n</details>"
-    )
-
-
-def score_table(rows: Sequence[tuple[str, Values]]) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in METRICS)
-    body = "\n".join(
-        f'<tr><th scope="row">{html.escape(name)}</th>' + "".join(_score_cells(values)) + "</tr>"
-        for name, values in rows
-    )
-    return (
-        f'<div class="wide">\n<table class="scores">\n<thead><tr><th scope="col">method</th>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody>\n</table>\n</div>"
-    )
-
-
-def _score_cells(values: Values) -> Iterator[str]:
-    for name in METRICS:
-        value = values.get(name)
-        yield "<td>N/A</td>" if value is None else f"<td>{value:.3f}</td>"
-
-
-def truth_section(sheet: bytes) -> str:
-    caption = "The whole truth about these scenes, which the renderer knows and the model never sees."
-    return f"<h2>The truth</h2>\n{figure_block(sheet, 'Contact sheet of all scenes with their truth', caption)}"
-
-
-def next_section(commands: Sequence[tuple[str, str]]) -> str:
-    lines = "\n".join(f"# {text}\n{command}\n" for command, text in commands)
-    return f"<h2>Next</h2>\n<pre>{html.escape(lines.strip())}</pre>"
+    rows = [("held-out picture", row(truth, "the picture")), ("by the model", row(seen, "the model"))]
+    return PanelTable([(name, "") for name in names], rows)

@@ -12,13 +12,10 @@ import gradio as gr
 
 from viewslots.errors import UserError
 from viewslots.explorer import panels
-from viewslots.explorer.camera import REACH
 from viewslots.explorer.controls import FIRST_SCENE, PICTURES, laid_out
-from viewslots.explorer.look import FONTS, MONO_FONTS
+from viewslots.explorer.middleware import RateLimit
 from viewslots.explorer.opened import Opened, open_numbered, open_photos
-from viewslots.explorer.pace import Pace
-from viewslots.explorer.session import Session
-from viewslots.explorer.sessions import Sessions
+from viewslots.explorer.session import REACH, Session, Sessions
 from viewslots.explorer.uploads import forget_uploads, read_uploads
 from viewslots.scenes.world import World
 from viewslots.viewpoints.scene import Reader
@@ -28,16 +25,16 @@ BACKGROUND = -1
 MOST_QUEUED = 64
 """Questions that wait for an answer; further ones are turned away."""
 AT_ONCE = 2
-LOOKING: dict[str, Any] = {
+QUICK: dict[str, Any] = {
     "show_progress": "hidden",
     "api_visibility": "private",
-    "concurrency_id": "looking",
+    "concurrency_id": "quick",
     "concurrency_limit": AT_ONCE,
 }
 """Of everything that answers in a moment: two at once, of all users and controls together."""
 MOST_KEPT = 8
 """Scenes at hand for whoever asks for the same number."""
-OPENINGS, OPENINGS_PER_SECOND = 4, 2.0
+SCENES_IN_A_ROW, SCENES_PER_SECOND = 4, 2.0
 """Scenes that one tab may open in a row, and how many more each second."""
 
 Update = dict[Any, Any]
@@ -65,7 +62,7 @@ class Page:
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
-        self.opened, self.pace = explorer.opener(), Pace(OPENINGS, OPENINGS_PER_SECOND)
+        self.opened, self.rate_limit = explorer.opener(), RateLimit(SCENES_IN_A_ROW, SCENES_PER_SECOND)
         self.sessions = Sessions(lambda: self.opened(FIRST_SCENE, PICTURES))
         controls = laid_out(explorer.reader.view_dim)
         self.look, self.scene, self.camera = controls.look, controls.scene, controls.camera
@@ -203,26 +200,26 @@ class Page:
 
     def _opens(self, triggers: list[Any], answer: Answer, inputs: list[Any], outputs: list[Any], **how: Any) -> None:
         """One at a time, of all users, and further clicks meanwhile do nothing."""
-        gr.on(triggers, self.answering(answer, self.pace), inputs, outputs, **self.opening(), **how)
+        gr.on(triggers, self.answering(answer, self.rate_limit), inputs, outputs, **self.slow(), **how)
 
-    def opening(self) -> dict[str, Any]:
+    def slow(self) -> dict[str, Any]:
         """Of everything that takes seconds; meanwhile the picture says so."""
         shown = {"show_progress": "minimal", "show_progress_on": [self.look.picture]}
-        return shown | {"concurrency_limit": 1, "concurrency_id": "opening", "api_visibility": "private"}
+        return shown | {"concurrency_limit": 1, "concurrency_id": "slow", "api_visibility": "private"}
 
     def _follows(self, part: Any, answer: Answer, inputs: list[Any], outputs: list[Any]) -> None:
         """Of many fast moves, only the last one waiting is answered."""
-        gr.on([part.input], self.answering(answer), inputs, outputs, trigger_mode="always_last", **LOOKING)
+        gr.on([part.input], self.answering(answer), inputs, outputs, trigger_mode="always_last", **QUICK)
 
     def _edits(self, button: gr.Button, operation: Callable[..., None], inputs: list[Any], outputs: list[Any]) -> None:
-        gr.on([button.click], self.answering(bound(self.edit, operation)), inputs, outputs, **LOOKING)
+        gr.on([button.click], self.answering(bound(self.edit, operation)), inputs, outputs, **QUICK)
 
-    def answering(self, answer: Answer, pace: Pace | None = None) -> Callable[..., Any]:
+    def answering(self, answer: Answer, rate_limit: RateLimit | None = None) -> Callable[..., Any]:
         """What a user did wrong becomes a note on the page."""
 
         def answered(request: gr.Request, *values: Any) -> Any:
             try:
-                if pace is not None and not pace.allows(str(request.session_hash)):
+                if rate_limit is not None and not rate_limit.allows(str(request.session_hash)):
                     raise UserError("that was too fast; wait a second before you open another scene")
                 with self.sessions.session(str(request.session_hash)) as session:
                     return answer(session, *values)
@@ -260,14 +257,9 @@ def file_paths(files: Any) -> list[str]:
     return [path for path in paths if isinstance(path, str)]
 
 
-def theme() -> gr.themes.Base:
-    """With fonts that are on every machine: others would be fetched from a web site."""
-    return gr.themes.Default(font=FONTS, font_mono=MONO_FONTS)
-
-
 def build(explorer: Explorer) -> gr.Blocks:
     with gr.Blocks(title="viewslots explorer", analytics_enabled=False, delete_cache=(60, 600)) as blocks:
         page = Page(explorer)
-        blocks.load(page.answering(page.load), None, page.everything, **page.opening())
+        blocks.load(page.answering(page.load), None, page.everything, **page.slow())
         blocks.unload(page.closed)
     return blocks.queue(max_size=MOST_QUEUED, default_concurrency_limit=AT_ONCE, api_open=False)

@@ -2,21 +2,30 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from importlib.resources import files
 from itertools import chain, repeat
 from typing import Any
 
 import gradio as gr
 
 from viewslots.explorer import panels
-from viewslots.explorer.camera import REACH
-from viewslots.explorer.fresh import MOST_NUMBER, MOST_PICTURES
-from viewslots.explorer.pad import PAD_CSS, PAD_HTML, PAD_JS
+from viewslots.explorer.opened import MOST_NUMBER, MOST_PICTURES
 from viewslots.explorer.paint import MODES
+from viewslots.explorer.session import REACH
 from viewslots.explorer.uploads import MOST_FILES
-from viewslots.explorer.words import CAMERA, INTRODUCTION, PAD_WAYS
 
 FIRST_SCENE, SECOND_SCENE, PICTURES = 26, 17, 4
 MOST_SLIDERS = 6
+PAD_WAYS = ("left and right on the pad", "up and down on the pad")
+FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif"]
+MONO_FONTS = ["ui-monospace", "Menlo", "Consolas", "monospace"]
+
+INTRODUCTION = """# Turn the camera
+A model was shown a few pictures of one scene, taken from places it was not told. Here you see what it understood: which
+objects there are, what hides behind what, and how all of it looks from somewhere else. Nobody ever told it what an
+object is."""
+CAMERA = """Drag the dot, or use its arrow keys: left and right, up and down are the two directions in which the given
+pictures differ most. The sliders are the same directions, and finer ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +157,12 @@ def camera_parts(directions: int) -> CameraParts:
         inset("<h3>Move the camera</h3>")
         stand = gr.Radio([], label="Stand where a picture was taken", elem_id="stand")
         pad = gr.HTML(
-            [0.0, 0.0], html_template=PAD_HTML, css_template=PAD_CSS, js_on_load=PAD_JS, elem_id="pad", padding=True
+            [0.0, 0.0],
+            html_template=asset("pad.html"),
+            css_template=asset("pad.css"),
+            js_on_load=asset("pad.js").replace("REACH", str(REACH)),
+            elem_id="pad",
+            padding=True,
         )
         inset(f'<p class="vs-note">{CAMERA}</p>')
         sliders = [
@@ -181,3 +195,13 @@ def mix_parts() -> MixParts:
         with gr.Column(scale=5, min_width=300):
             second = gr.HTML(panels.second_scene(None), elem_id="second", js_on_load=None)
     return MixParts(number, open_other, mine, theirs, exchange, add, ground, undo, second)
+
+
+def asset(name: str) -> str:
+    """A file of the page, beside this one."""
+    return (files("viewslots") / "explorer" / name).read_text(encoding="utf-8")
+
+
+def theme() -> gr.themes.Base:
+    """With fonts that are on every machine: others would be fetched from a web site."""
+    return gr.themes.Default(font=FONTS, font_mono=MONO_FONTS)

@@ -1,19 +1,84 @@
-"""A scene on the table: what the model was shown, what it made of it, and the truth where there is one."""
+"""A scene on the table: pictures drawn by a number or a user's own, what the model made of them, the truth if known."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
-from viewslots.explorer.fresh import MOST_PICTURES, check_number, fresh_scene, picture_count
+from viewslots.data.presets import DATA_PRESETS
+from viewslots.errors import UserError
+from viewslots.metrics.score import METRICS, match, score_scenes
+from viewslots.scenes.spec import Scene, SceneObject
 from viewslots.scenes.world import World
-from viewslots.types import Pictures
+from viewslots.types import BACKGROUND, Decomposition, Pictures
 from viewslots.viewpoints.edits import surest_first
-from viewslots.viewpoints.likeness import unlikeness
-from viewslots.viewpoints.scene import InferredScene, Reader, View
+from viewslots.viewpoints.familiarity import unfamiliarity
+from viewslots.viewpoints.scene import InferredScene, Reader, View, decomposition_of
+
+SPLIT = "test1"
+"""Scenes of a key of their own, which training never draws."""
+MOST_NUMBER = 999_999_999
+MOST_PICTURES = 6
+
+
+@dataclass(frozen=True)
+class FreshScene:
+    """Pictures of one scene with their truth, and its objects in words."""
+
+    pictures: Pictures
+    names: tuple[str, ...]
+
+
+def world_for(data: str, size: int) -> World | None:
+    """Scenes of the kind a model was trained on: those of its data, else CLEVR's; None where none have its size."""
+    world = DATA_PRESETS[data if data in DATA_PRESETS else "clevr-m1"].world(None)
+    return world if world.height == world.width == size else None
+
+
+def fresh_scene(world: World, number: int, pictures: int, device: str = "cpu") -> FreshScene:
+    """Scene `number` with its first pictures. The number decides everything."""
+    count = picture_count(pictures, world.views)
+    scene = world.sample(check_number(number), SPLIT, 0)
+    if isinstance(scene, Scene):
+        scene = replace(scene, cameras=scene.cameras[:count])  # other pictures need not be rendered
+    drawn = world.render([scene], world.slots(SPLIT), device).first_views(count)
+    assert drawn.num_objects is not None  # our worlds know everything
+    return FreshScene(drawn, object_names(scene, int(drawn.num_objects[0])))
+
+
+def check_number(number: int) -> int:
+    if not 0 <= number <= MOST_NUMBER:
+        raise UserError(f"a scene has a whole number from 0 to {MOST_NUMBER:,}, not {number}")
+    return number
+
+
+def picture_count(asked: int, most: int) -> int:
+    """As many pictures as there are, and as a user is willing to wait for."""
+    if asked < 1:
+        raise UserError(f"the model needs at least one picture, not {asked}")
+    return min(asked, most, MOST_PICTURES)
+
+
+def object_names(scene: Any, count: int) -> tuple[str, ...]:
+    """The true objects in words, as far as the scene tells."""
+    if isinstance(scene, Scene):
+        return distinct([described(body) for body in scene.objects])
+    return tuple(f"true object {k + 1}" for k in range(count))
+
+
+def described(body: SceneObject) -> str:
+    return " ".join(word for word in (body.size, body.color, body.material, body.shape) if word)
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Twins get numbers."""
+    return tuple(
+        f"{name} ({names[: k + 1].count(name)})" if names.count(name) > 1 else name for k, name in enumerate(names)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +93,19 @@ class Opened:
     """The true objects in words."""
     truth: SceneTruth | None = None
     warning: str | None = None
-    known: dict[int, Any] = field(default_factory=dict, init=False, repr=False)
-    """What `session` has found out about each picture, which never changes."""
+    known: "dict[int, Facts]" = field(default_factory=dict, init=False, repr=False)
+    """What has been found out about each picture, which never changes."""
 
     @property
     def images(self) -> Float[Tensor, "M 3 H W"]:
         assert self.scene.images is not None  # nothing is opened that was not seen
         return self.scene.images
+
+    def facts(self, picture: int) -> "Facts":
+        """Found once for each picture."""
+        if picture not in self.known:
+            self.known[picture] = facts_of(self, picture)
+        return self.known[picture]
 
 
 def open_numbered(reader: Reader, world: World | None, number: int, pictures: int) -> Opened:
@@ -59,7 +130,7 @@ def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
 def open_photos(reader: Reader, images: Float[Tensor, "M 3 H W"]) -> Opened:
     """Let the model read a user's own pictures, already checked and cut to its size."""
     scene = surest_first(reader.decompose(images))
-    return Opened("Your pictures", scene, rebuilt_views(scene), warning=unlikeness(scene))
+    return Opened("Your pictures", scene, rebuilt_views(scene), warning=unfamiliarity(scene))
 
 
 def rebuilt_views(scene: InferredScene) -> tuple[View, ...]:
@@ -71,3 +142,93 @@ def scene_truth(pictures: Pictures, device: torch.device) -> SceneTruth:
     arrays = {name: torch.from_numpy(getattr(pictures, name)).to(device) for name in names}
     mask = torch.ones(pictures.image.shape[:2], dtype=torch.bool, device=device)
     return SceneTruth(**arrays, view_mask=mask)
+
+
+@dataclass(frozen=True)
+class ObjectFact:
+    """One object that the model found."""
+
+    index: int
+    sure: float
+    """Probability that it is there."""
+    name: str | None
+    """The true object that it stands for; None where there is no truth, or none fits."""
+    place: int
+    """1 is the nearest, in the picture that is asked about."""
+    true_place: int | None
+    """Among the true objects seen in that picture; None if it is not one of them."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    picture: int
+    found: int
+    true_count: int | None
+    """True objects of which a pixel is seen in at least one picture."""
+    objects: tuple[ObjectFact, ...]
+    """Nearest first."""
+    missed: tuple[str, ...]
+    """True objects seen somewhere that no found object stands for."""
+    true_order: tuple[str, ...]
+    """Names of the true objects seen in the picture, nearest first."""
+    scores: dict[str, float | None] | None
+    """The eight metrics by name; None where there is no truth."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def facts_of(opened: Opened, picture: int) -> Facts:
+    """Of the scene as it was inferred, seen from the viewpoint of one of its pictures."""
+    scene, view, truth = opened.scene, opened.rebuilt[picture], opened.truth
+    answer = decomposition_of(scene, opened.rebuilt)
+    stands_for = {} if truth is None else matched(answer, truth)
+    true_order = [] if truth is None else true_nearest_first(truth, picture)
+    objects = []
+    for place, k in enumerate(view.nearest_first(), 1):
+        g = stands_for.get(k)
+        true_place = true_order.index(g) + 1 if g in true_order else None
+        name = None if g is None else opened.names[g]
+        objects.append(ObjectFact(k, float(scene.presence[k]), name, place, true_place))
+    visible = [] if truth is None else visible_objects(truth)
+    return Facts(
+        picture=picture,
+        found=scene.count,
+        true_count=None if truth is None else len(visible),
+        objects=tuple(objects),
+        missed=tuple(opened.names[g] for g in visible if g not in stands_for.values()),
+        true_order=tuple(opened.names[g] for g in true_order),
+        scores=None if truth is None else scores_of(answer, truth),
+    )
+
+
+def scores_of(answer: Decomposition, truth: SceneTruth) -> dict[str, float | None]:
+    """In the convention "paper", for this one scene."""
+    scores = score_scenes(answer, truth).paper()
+    return {name: scores[name] for name in METRICS}
+
+
+def visible_objects(truth: SceneTruth) -> list[int]:
+    """True objects with at least one pixel in sight."""
+    assert truth.segment is not None
+    return objects_in(truth.segment)
+
+
+def true_nearest_first(truth: SceneTruth, picture: int) -> list[int]:
+    """True objects seen in one picture, from near to far."""
+    if truth.depth_order is None or truth.segment is None:
+        return []
+    order = truth.depth_order[0, picture].tolist()
+    return sorted(objects_in(truth.segment[0, picture]), key=lambda g: -order[g])
+
+
+def objects_in(segment: UInt8[Tensor, "*views H W"]) -> list[int]:
+    return sorted(set(segment.flatten().tolist()) - {BACKGROUND})
+
+
+def matched(answer: Decomposition, truth: SceneTruth) -> dict[int, int]:
+    """Found object -> true object, by the matching of the metrics, where the two share at least one pixel."""
+    assert truth.segment is not None
+    strongest = answer.layer_masks[0].argmax(1) - 1
+    pairs = enumerate(match(answer, truth)[0].tolist())
+    return {k: g for g, k in pairs if k >= 0 and bool(torch.any((truth.segment[0] == g) & (strongest == k)))}

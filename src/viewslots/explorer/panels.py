@@ -1,25 +1,52 @@
 """Values as pieces of a web page. Pictures travel inside the page, so no file of a user's is ever kept or served.
 
-Whatever text enters is escaped, though all of it is ours: no file name of a user comes this far.
+The HTML is in panels.html.j2. It escapes all text, though all of it is ours: no file name of a user comes this far.
 """
 
-import base64
 import io
 import json
 from collections.abc import Sequence
-from html import escape
+from functools import cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
-from viewslots.explorer.facts import Facts
-from viewslots.explorer.opened import Opened
+from viewslots.explorer.opened import Facts, Opened
 from viewslots.explorer.paint import as_bytes, background_pictures, layer_pictures, palette, small
 from viewslots.explorer.session import Session
-from viewslots.explorer.words import METRIC_WORDS, PRESENT_WORDS, WAITING_WORDS, X_RAY_WORDS
+from viewslots.figures.grid import data_uri
 
 Pixels = UInt8[np.ndarray, "H W C"]
+
+METRIC_WORDS = {
+    "ARI-A": (
+        "ARI of the whole picture",
+        "How well pixels are sorted into objects and background, over all pictures; 0 is chance.",
+    ),
+    "AMI-A": ("AMI of the whole picture", "The same question, measured in mutual information; 0 is chance."),
+    "ARI-O": ("ARI of objects", "How well the pixels of objects are sorted into the right ones; 0 is chance."),
+    "AMI-O": ("AMI of objects", "The same question, measured in mutual information; 0 is chance."),
+    "IoU": (
+        "IoU of complete shapes",
+        "Overlap of guessed and true complete shapes, hidden parts included, over their union.",
+    ),
+    "F1": ("F1 of complete shapes", "The same overlap, over the mean of both areas."),
+    "OCA": ("Count", "1 if the number of objects is right, else 0."),
+    "OOA": ("Depth order", "Share of overlapping pairs of which the nearer one is told rightly, weighted by overlap."),
+}
+"""Metric -> what it is called on the page, and what it means."""
+
+
+@cache
+def macros() -> Any:
+    environment = Environment(
+        loader=PackageLoader("viewslots", "explorer"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {"png": png, "data_uri": data_uri}
+    return environment.get_template("panels.html.j2").module
 
 
 def png(pixels: Pixels) -> bytes:
@@ -28,42 +55,18 @@ def png(pixels: Pixels) -> bytes:
     return file.getvalue()
 
 
-def data_address(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def image(pixels: Pixels, alt: str, class_name: str = "") -> str:
-    height, width = pixels.shape[:2]
-    return (
-        f'<img src="{data_address(png(pixels), "image/png")}" alt="{escape(alt)}" class="{class_name}" '
-        f'width="{width}" height="{height}">'
-    )
-
-
-def figure(picture: str, caption: str) -> str:
-    return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
-
-
 def waiting() -> str:
     """In the place of the large picture, until there is one."""
-    return f'<p class="vs-waiting" role="status">{WAITING_WORDS}</p>'
+    return str(macros().waiting())
 
 
 def main_picture(session: Session) -> str:
     """The large picture, and links that save what is shown."""
-    table = session.table
-    shown = png(session.picture())
-    address = data_address(shown, "image/png")
-    numbers = json.dumps(session.to_json(), indent=1).encode()
-    edits = f", edited: {escape(', '.join(table.edits))}" if table.edits else ""
-    name = "viewslots-" + "".join(sign if sign.isalnum() else "-" for sign in table.opened.title.lower())
-    return (
-        f'<figure class="vs-main"><img src="{address}" alt="{escape(described(session))}">'
-        f"<figcaption><span><b>{escape(table.opened.title)}</b>{edits}</span>"
-        f'<span class="vs-save">Save: <a id="save-picture" download="{name}.png" href="{address}">picture (PNG)</a> '
-        f'<a id="save-numbers" download="{name}.json" href="{data_address(numbers, "application/json")}">'
-        "numbers (JSON)</a></span></figcaption></figure>"
-    )
+    title = session.table.opened.title
+    address = data_uri(png(session.picture()), "image/png")
+    numbers = data_uri(json.dumps(session.to_json(), indent=1).encode(), "application/json")
+    name = "viewslots-" + "".join(sign if sign.isalnum() else "-" for sign in title.lower())
+    return str(macros().main_picture(address, described(session), title, session.table.edits, name, numbers))
 
 
 def described(session: Session) -> str:
@@ -76,116 +79,29 @@ def described(session: Session) -> str:
 
 def given_and_rebuilt(opened: Opened) -> str:
     """A column for each picture: what the model was shown, and what it rebuilt from its understanding."""
-    columns = []
-    for m, (seen, view) in enumerate(zip(opened.images, opened.rebuilt, strict=True), 1):
-        pair = image(small(seen), f"picture {m} as given", "vs-thumb") + image(
-            small(view.image), f"picture {m} as rebuilt", "vs-thumb"
-        )
-        columns.append(f'<div class="vs-pair">{pair}<span>picture {m}</span></div>')
-    warning = f'<p class="vs-warning" role="alert">{escape(opened.warning)}.</p>' if opened.warning else ""
-    return (
-        '<h3>What it was shown, and what it rebuilt</h3><p class="vs-note">Top: the pictures. '
-        "Bottom: the same, painted from nothing but the objects and viewpoints that the model inferred.</p>"
-        f'{warning}<div class="vs-strip">{"".join(columns)}</div>'
-    )
+    seen, rebuilt = map(small, opened.images), (small(view.image) for view in opened.rebuilt)
+    return str(macros().given_and_rebuilt(list(zip(seen, rebuilt, strict=True)), opened.warning))
 
 
 def layers(session: Session) -> str:
     """A card for each object of the scene, and one for the background."""
     table, view = session.table, session.table.rendered
-    pictures, colors = layer_pictures(view, table.shown), as_bytes(palette(view))
-    cards = []
-    for k in table.scene.present():
-        red, green, blue = colors[k]
-        title = f'<i class="vs-chip" style="background:rgb({red},{green},{blue})"></i>object {k + 1}'
-        if k in pictures:
-            seen, whole = (
-                image(pixels, f"object {k + 1}, {words}", "vs-thumb")
-                for pixels, words in zip(pictures[k], ("what is seen of it", "the whole of it"), strict=True)
-            )
-            cards.append(f'<div class="vs-card" data-object="{k + 1}">{seen}{whole}<span>{title}</span></div>')
-        else:
-            cards.append(f'<div class="vs-card vs-off" data-object="{k + 1}"><span>{title}: switched off</span></div>')
-    around, bare = background_pictures(view)
-    ground = image(around, "background, what is seen of it", "vs-thumb")
-    cards.append(
-        f'<div class="vs-card">{ground}{image(bare, "the bare background", "vs-thumb")}<span>background</span></div>'
-    )
-    return (
-        '<h3>Its layers, seen from here</h3><p class="vs-note">Left: what is seen of a layer. Right: the whole of '
-        f'it, with what others hide; the background bare. {X_RAY_WORDS}</p><div class="vs-strip">{"".join(cards)}</div>'
-    )
+    pictures, colours = layer_pictures(view, table.shown), as_bytes(palette(view)).tolist()
+    objects = [(k + 1, colours[k], pictures.get(k)) for k in table.scene.present()]
+    return str(macros().layers(objects, background_pictures(view)))
 
 
 def second_scene(opened: Opened | None) -> str:
     if opened is None:
-        return '<p class="vs-note">No second scene yet.</p>'
-    pictures = "".join(
-        image(small(view.image), f"second scene, picture {m}", "vs-thumb") for m, view in enumerate(opened.rebuilt, 1)
-    )
-    view, cards = opened.rebuilt[0], []
-    for k, (_, whole) in layer_pictures(view, opened.scene.present()).items():
-        cards.append(
-            f'<div class="vs-card">{image(whole, f"its object {k + 1}", "vs-thumb")}<span>{k + 1}</span></div>'
-        )
-    return (
-        f'<p class="vs-note"><b>{escape(opened.title)}</b>, rebuilt, and its objects by number:</p>'
-        f'<div class="vs-strip">{pictures}</div><div class="vs-strip">{"".join(cards)}</div>'
-    )
+        return str(macros().no_second_scene())
+    wholes = layer_pictures(opened.rebuilt[0], opened.scene.present())
+    objects = [(k + 1, whole) for k, (_, whole) in wholes.items()]
+    return str(macros().second_scene(opened.title, [small(view.image) for view in opened.rebuilt], objects))
 
 
 def facts_panel(facts: Facts, edited: bool) -> str:
     """Count, order and scores; the truth beside them where there is one."""
-    note = "<p class='vs-note'>Of the scene as it was inferred, before your changes.</p>" if edited else ""
-    return f"<h3>What it says about the scene</h3>{note}{count_line(facts)}{order_table(facts)}{score_list(facts)}"
-
-
-def count_line(facts: Facts) -> str:
-    said = f"It counts <b>{facts.found}</b> object{'s' * (facts.found != 1)}"
-    if facts.true_count is None:
-        return f'<p id="count">{said}. Nobody knows the truth about your pictures, so there is nothing to compare.</p>'
-    verdict = "which is right" if facts.true_count == facts.found else f"but <b>{facts.true_count}</b> can be seen"
-    missed = f" It missed: {escape(', '.join(facts.missed))}." if facts.missed else ""
-    return f'<p id="count">{said}, {verdict}.{missed}</p>'
-
-
-def order_table(facts: Facts) -> str:
-    known = facts.scores is not None
-    heads = ["object", f'<abbr title="{PRESENT_WORDS}">sure</abbr>', "near to far"]
-    heads += ["truly", "it stands for"] if known else []
-    rows = []
-    for fact in facts.objects:
-        cells = [str(fact.index + 1), f"{fact.sure:.0%}", str(fact.place)]
-        cells += [str(fact.true_place or "&ndash;"), escape(fact.name or "nothing true")] if known else []
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    head = "".join(f"<th scope='col'>{cell}</th>" for cell in heads)
-    return (
-        f'<div class="vs-wide"><table id="order"><caption>Depth order in picture {facts.picture + 1}: 1 is the nearest'
-        f"</caption><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
-
-
-def score_list(facts: Facts) -> str:
-    if facts.scores is None:
-        return ""
-    rows = [score_row(name, value) for name, value in facts.scores.items()]
-    meanings = "".join(
-        f"<dt>{METRIC_WORDS[name][0]} ({name})</dt><dd>{METRIC_WORDS[name][1]}</dd>" for name in facts.scores
-    )
-    return (
-        f'<table id="scores"><caption>Scores of this scene: 1 is perfect</caption><tbody>{"".join(rows)}</tbody>'
-        f"</table><details><summary>What do the scores mean?</summary><dl>{meanings}</dl></details>"
-    )
-
-
-def score_row(name: str, value: float | None) -> str:
-    title, meaning = METRIC_WORDS[name]
-    told = "none" if value is None else f"{value:.2f}"
-    meter = "" if value is None else f'<meter min="0" max="1" value="{max(value, 0):.4f}"></meter>'
-    return (
-        f'<tr data-metric="{name}"><th scope="row"><abbr title="{escape(meaning)}">{title}</abbr></th>'
-        f"<td>{meter}</td><td>{told}</td></tr>"
-    )
+    return str(macros().facts(facts, edited, METRIC_WORDS))
 
 
 def object_choices(indices: Sequence[int]) -> list[tuple[str, int]]:

@@ -13,8 +13,7 @@ from types import FrameType
 from typing import Any
 
 from viewslots.errors import UserError
-from viewslots.explorer.gate import LOOPBACK, Gate
-from viewslots.explorer.look import CSS
+from viewslots.explorer.middleware import LOOPBACK, AccessMiddleware
 from viewslots.explorer.uploads import MOST_UPLOAD, MOST_WAITING
 from viewslots.scenes.world import World
 from viewslots.viewpoints.photos import MOST_BYTES
@@ -45,7 +44,8 @@ def launched(reader: Reader, world: World | None, host: str, port: int, folder: 
     os.environ |= {"GRADIO_TEMP_DIR": str(folder), "GRADIO_ANALYTICS_ENABLED": "False"}  # read when gradio is imported
     from starlette.middleware import Middleware
 
-    from viewslots.explorer.app import Explorer, build, theme
+    from viewslots.explorer.app import Explorer, build
+    from viewslots.explorer.controls import asset, theme
 
     blocks = build(Explorer(reader, world, folder))
     limits: dict[str, Any] = {"host": host, "folder": folder, "most_upload": MOST_UPLOAD, "most_waiting": MOST_WAITING}
@@ -61,7 +61,7 @@ def launched(reader: Reader, world: World | None, host: str, port: int, folder: 
         max_file_size=MOST_BYTES,
         state_session_capacity=STATES,
         allowed_paths=[],
-        app_kwargs={"middleware": [Middleware(Gate, **limits)], "docs_url": None, "redoc_url": None},
+        app_kwargs={"middleware": [Middleware(AccessMiddleware, **limits)], "docs_url": None, "redoc_url": None},
         ssr_mode=False,
         pwa=False,
         mcp_server=False,
@@ -69,7 +69,7 @@ def launched(reader: Reader, world: World | None, host: str, port: int, folder: 
         run_history=False,
         footer_links=[],
         theme=theme(),
-        css=CSS,
+        css=asset("page.css"),
     )
     return blocks
 

@@ -1,29 +1,68 @@
-"""What one browser tab looks at: a scene, a second one to take from, edits, a viewpoint, what is switched on.
+"""What one browser tab looks at: a scene, a second one to take from, edits, a viewpoint, what is switched on. And all
+tabs that are open.
 
 No web code: every method answers with values and arrays. Wrong input raises UserError and leaves everything as it was.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock, RLock
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.explorer.camera import Compass, between, compass_of
-from viewslots.explorer.facts import Facts, facts_of
-from viewslots.explorer.opened import Opened
+from viewslots.explorer.opened import Facts, Opened
 from viewslots.explorer.paint import MODES, Rgb, painted
 from viewslots.viewpoints.edits import exchange_backgrounds, put_in_place, take
+from viewslots.viewpoints.paths import axes_of
 from viewslots.viewpoints.scene import InferredScene, View
 
+REACH = 3.0
+"""How far a slider goes either way. Beyond, the model was never asked."""
+LEAST_SPREAD = 0.15
+"""Of an axis along which the pictures hardly differ: a full slider must still move the camera."""
 MOST_UNDO = 20
 MOST_EDITS = 100
 """Words about edits that are kept."""
 MOST_EXTRA = 8
 """Objects that may be added to a scene: every one makes pictures slower."""
+MOST_SESSIONS = 64
+IDLE_SECONDS = 2 * 3600.0
+
+
+@dataclass(frozen=True, eq=False)
+class Compass:
+    """Viewpoint <-> a few numbers that sliders can hold: standard deviations along the principal axes of a scene's own
+    viewpoints, from their middle."""
+
+    centre: Float[Tensor, "D"]
+    axes: Float[Tensor, "D D"]
+    scale: Float[Tensor, "D"]
+
+    def coordinates(self, view: Float[Tensor, "D"]) -> list[float]:
+        return ((self.axes @ (view - self.centre)) / self.scale).tolist()
+
+    def moved(self, view: Float[Tensor, "D"], axis: int, value: float) -> Float[Tensor, "D"]:
+        """The viewpoint with one coordinate set and the others as they were."""
+        step = min(max(value, -REACH), REACH) - self.coordinates(view)[axis]
+        return view + step * self.scale[axis] * self.axes[axis]
+
+
+def compass_of(scene: InferredScene) -> Compass:
+    found = axes_of(scene)
+    return Compass(found.mean, found.axes, found.spreads.clamp(min=LEAST_SPREAD))
+
+
+def between(a: Float[Tensor, "D"], b: Float[Tensor, "D"], share: float) -> Float[Tensor, "D"]:
+    """On the straight way from one viewpoint (0) to another (1)."""
+    return torch.lerp(a, b, min(max(share, 0.0), 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +91,8 @@ class Table:
 
     @property
     def facts(self) -> Facts:
-        """Kept with the scene: a move of the camera does not change them."""
-        known = self.opened.known
-        if self.picture not in known:
-            known[self.picture] = facts_of(self.opened, self.picture)
-        found: Facts = known[self.picture]
-        return found
+        """Of the scene as it was inferred: a move of the camera does not change them."""
+        return self.opened.facts(self.picture)
 
 
 class Session:
@@ -204,3 +239,56 @@ def finite(value: float) -> float:
     if not isinstance(value, int | float) or not -1e6 < value < 1e6:
         raise UserError("a place of the camera is a plain number")
     return float(value)
+
+
+@dataclass
+class Seat:
+    """One tab: its session, once it has one, and a lock, since a browser may ask twice at a time."""
+
+    used: float
+    lock: RLock = field(default_factory=RLock)
+    session: Session | None = None
+
+
+class Sessions:
+    """Sessions by the key of a browser tab. The longest unused one goes when there is no more room."""
+
+    def __init__(
+        self,
+        first: Callable[[], Opened],
+        most: int = MOST_SESSIONS,
+        idle: float = IDLE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._first, self._most, self._idle, self._clock = first, most, idle, clock
+        self._seats: OrderedDict[str, Seat] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    @contextmanager
+    def session(self, key: str) -> Iterator[Session]:
+        """The session of a tab, held for one operation. A tab that has none yet, or no longer, begins afresh."""
+        seat = self._seat(key)
+        with seat.lock:
+            if seat.session is None:
+                seat.session = Session(self._first())
+            yield seat.session
+
+    def drop(self, key: str) -> None:
+        """The tab was closed."""
+        with self._lock:
+            self._seats.pop(key, None)
+
+    def _seat(self, key: str) -> Seat:
+        with self._lock:
+            now = self._clock()
+            for old in [name for name, seat in self._seats.items() if now - seat.used > self._idle]:
+                del self._seats[old]
+            seat = self._seats.pop(key, None) or Seat(now)
+            seat.used = now
+            self._seats[key] = seat
+            while len(self._seats) > self._most:
+                self._seats.popitem(last=False)
+            return seat

@@ -1,1 +1,1 @@
-"""Pictures for people: sheets, strips, curves, films."""
+"""Pictures for people: sheets, strips, plots, videos."""

@@ -60,22 +60,19 @@ def depth_overlay(order: NDArray[np.float32], segment: Rgb) -> Rgb:
 
 
 def truth_rows(pictures: Pictures, scene: int, view: int) -> dict[str, Rgb]:
-    """A picture and its truth, by caption; sets without shadows have no row for them."""
-    assert pictures.segment is not None
-    assert pictures.shapes is not None
-    assert pictures.shadows is not None
-    assert pictures.depth_order is not None
-    image, segment = pictures.image[scene, view], pictures.segment[scene, view]
-    shapes, shadows = pictures.shapes[scene, view], pictures.shadows[scene, view]
-    rows = {
-        "picture": image,
-        "visible objects": segment_overlay(image, segment, len(shapes)),
-        "complete shapes": outline_overlay(image, shapes),
-        "shadow of each object": shadow_overlay(shadows, segment),
-        "near (light) to far": depth_overlay(pictures.depth_order[scene, view], segment),
-    }
-    if not pictures.shadows.any():
-        del rows["shadow of each object"]
+    """A picture and its truth, by caption: no rows for what is not known, and none for shadows that nothing casts."""
+    image = pictures.image[scene, view]
+    rows = {"picture": image}
+    if pictures.segment is None:
+        return rows
+    segment = pictures.segment[scene, view]
+    rows["visible objects"] = segment_overlay(image, segment, BACKGROUND)
+    if pictures.shapes is not None:
+        rows["complete shapes"] = outline_overlay(image, pictures.shapes[scene, view])
+    if pictures.shadows is not None and pictures.shadows.any():
+        rows["shadow of each object"] = shadow_overlay(pictures.shadows[scene, view], segment)
+    if pictures.depth_order is not None:
+        rows["near (light) to far"] = depth_overlay(pictures.depth_order[scene, view], segment)
     return rows
 
 

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.figures.grid import Block, Row, grid
-from viewslots.figures.layout import Pixels, Sheet
+from viewslots.figures.grid import Block, Pixels, Row, Sheet, grid
 from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.paths import interpolate, principal_axes, sample, walk
 from viewslots.viewpoints.scene import InferredScene
@@ -28,7 +27,7 @@ def furthest_views(scene: InferredScene) -> tuple[int, int]:
     return min(first, second), max(first, second)
 
 
-def interpolation_figure(scenes: Sequence[InferredScene], steps: int = STEPS) -> Sheet:
+def interpolation_figure(scenes: Sequence[InferredScene], steps: int = STEPS, note: str = "") -> Sheet:
     """A row for each scene: an observation, the way to another one, and that one."""
     columns = ["from", *(f"{step / max(steps - 1, 1):.0%}" for step in range(steps)), "to"]
     rows = []
@@ -37,20 +36,20 @@ def interpolation_figure(scenes: Sequence[InferredScene], steps: int = STEPS) ->
         path = interpolate(scene.views[start], scene.views[end], steps)
         cells = (observed(scene, start), *rendered(scene, path), observed(scene, end))
         rows.append(Row(f"scene {number}, view {start + 1} to {end + 1}", cells))
-    return grid("Viewpoints between two observations", columns, [Block("", tuple(rows))])
+    return grid("Viewpoints between two observations", columns, [Block("", tuple(rows))], note=note)
 
 
-def sampling_figure(scenes: Sequence[InferredScene], seed: int, count: int = STEPS) -> Sheet:
+def sampling_figure(scenes: Sequence[InferredScene], seed: int, count: int = STEPS, note: str = "") -> Sheet:
     """A row for each scene: an observation, then viewpoints from the prior, the same for every scene."""
     columns = ["observation", *(f"sample {place + 1}" for place in range(count))]
     rows = [
         Row(f"scene {number}", (observed(scene, 0), *rendered(scene, sample(scene, count, seed))))
         for number, scene in enumerate(scenes, 1)
     ]
-    return grid("Viewpoints drawn from the prior", columns, [Block("", tuple(rows))])
+    return grid("Viewpoints drawn from the prior", columns, [Block("", tuple(rows))], note=note)
 
 
-def axes_figure(scenes: Sequence[InferredScene], steps: int = STEPS, shown: int = 2) -> Sheet:
+def axes_figure(scenes: Sequence[InferredScene], steps: int = STEPS, shown: int = 2, note: str = "") -> Sheet:
     """Blocks: the first scenes. Rows: the principal axes of all scenes' viewpoints, the widest first."""
     axes = principal_axes(torch.cat([scene.views for scene in scenes]))
     shares = axes.spreads.square() / axes.spreads.square().sum().clamp(min=1e-12)
@@ -63,17 +62,19 @@ def axes_figure(scenes: Sequence[InferredScene], steps: int = STEPS, shown: int 
         )
         blocks.append(Block(f"Scene {number}", rows))
     columns = [f"{place:+.1f} sd" if abs(place) > 1e-6 else "middle" for place in places]
-    return grid("Along the principal axes of the viewpoints", columns, blocks)
+    return grid("Along the principal axes of the viewpoints", columns, blocks, note=note)
 
 
-def novel_views_figure(scenes: Sequence[InferredScene], held_out: Sequence[Float[Tensor, "V 3 H W"]]) -> Sheet:
+def novel_views_figure(
+    scenes: Sequence[InferredScene], held_out: Sequence[Float[Tensor, "V 3 H W"]], note: str = ""
+) -> Sheet:
     """Blocks: scenes. Columns: pictures the model did not have. Rows: the picture, and the scene seen from there."""
     blocks = []
     for number, (scene, pictures) in enumerate(zip(scenes, held_out, strict=True), 1):
         truth, seen = novel_views(scene, pictures)
         blocks.append(Block(f"Scene {number}", (Row("held-out picture", truth), Row("the model's view", seen))))
     columns = [f"new view {place + 1}" for place in range(max(map(len, held_out)))]
-    return grid("Viewpoints of pictures that were held out", columns, blocks)
+    return grid("Viewpoints of pictures that were held out", columns, blocks, note=note)
 
 
 def novel_views(

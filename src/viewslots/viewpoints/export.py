@@ -27,7 +27,7 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.files import plain_errors, read_json, write_json
-from viewslots.viewpoints.likeness import picture_errors, unlikeness
+from viewslots.viewpoints.familiarity import picture_errors, unfamiliarity
 from viewslots.viewpoints.scene import InferredScene, View
 
 SCENE_FILE = "scene.json"
@@ -126,7 +126,7 @@ def scene_record(scene: InferredScene, views: list[View]) -> dict[str, Any]:
         "viewpoints": scene.views.tolist(),
         "views": [view_record(view, place, numbering) for place, view in enumerate(views, 1)],
         "errors": picture_errors(scene).tolist(),
-        "warning": unlikeness(scene),
+        "warning": unfamiliarity(scene),
     }
 
 

@@ -19,7 +19,7 @@ def interpolate(a: Float[Tensor, "D"], b: Float[Tensor, "D"], count: int) -> Flo
 
 
 def loop(views: Float[Tensor, "M D"], count: int) -> Float[Tensor, "count D"]:
-    """Through all viewpoints in their order and back to the first, which is not repeated: films of it have no seam."""
+    """Through all viewpoints in their order and back to the first, which is not repeated: videos of it have no seam."""
     place = torch.arange(at_least_one(count), device=views.device) * (len(views) / count)
     start = place.long().clamp(max=len(views) - 1)
     share = (place - start)[:, None]

@@ -14,8 +14,8 @@ from viewslots.errors import UserError
 from viewslots.methods.contract import LayeredViews, SceneAnswer, SceneCodes, SceneMethod, Search, TrainableMethod
 from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run
-from viewslots.types import SceneBatch
-from viewslots.viewpoints.likeness import Typical, read_typical
+from viewslots.types import Decomposition, SceneBatch
+from viewslots.viewpoints.familiarity import Typical, read_typical
 from viewslots.viewpoints.photos import Pictured, read_pictures
 
 PRESENT = 0.5
@@ -114,7 +114,6 @@ class Reader:
         """How scenes are answered unless told otherwise: as they are scored."""
         return self.model.default_search
 
-    @torch.no_grad()
     def decompose(
         self,
         images: Pictured,
@@ -129,16 +128,15 @@ class Reader:
         The answer is found as `evaluate` finds it: as the method does by default, or by `search`. `starts` changes the
         number of random starts alone; 0 gives the plain answer of the method's paper. The seed decides all randomness.
         """
-        batch, slots = self.batch(images), self.chosen_slots(slots)
-        answer = self.model.infer(batch, seeded(seed), slots, self.chosen_search(search, starts))
+        return self.inferred(images, seed, slots, with_starts(search or self.search, starts))
+
+    @torch.no_grad()
+    def inferred(self, images: Pictured, seed: int, slots: int | None, search: Search | None) -> "InferredScene":
+        """`decompose` by this very search; None is the plain answer."""
+        batch = self.batch(images)
+        answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
         assert isinstance(answer, SceneAnswer)
         return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer)
-
-    def chosen_search(self, search: Search | None, starts: int | None) -> Search | None:
-        chosen = search or self.search
-        if starts is None:
-            return chosen
-        return replace(chosen or Search(), starts=starts) if starts else None
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":
@@ -239,6 +237,39 @@ class InferredScene:
         if self.answer is None:
             raise UserError("a scene from the prior was never seen, so there are no further pictures of it")
         return self.answer.new_views(self.reader.batch(images), seeded(seed)).view_codes[0]
+
+
+def decomposition_of(scene: InferredScene, views: Sequence[View]) -> Decomposition:
+    """What is shown of one scene, as the metrics take it: `views` are what it shows from the viewpoints of its
+    pictures."""
+
+    def stacked(name: str) -> Tensor:
+        return torch.stack([getattr(view, name) for view in views])[None]
+
+    return Decomposition(
+        reconstruction=stacked("image"),
+        layer_masks=stacked("masks"),
+        has_background=True,
+        complete_shapes=stacked("complete"),
+        presence=scene.presence[None],
+        presence_probability=scene.presence[None],
+        depth_order=stacked("order"),
+    )
+
+
+def with_starts(search: Search | None, starts: int | None) -> Search | None:
+    """The same search with another number of starts; 0 asks for the plain answer, None changes nothing."""
+    if starts is None:
+        return search
+    return replace(search or Search(), starts=starts) if starts else None
+
+
+def search_words(search: Search | None) -> str:
+    if search is None:
+        return "plain (one pass)"
+    counts = {"start": search.starts, "further look": search.looks, "gradient step": search.refinement}
+    parts = [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items() if count]
+    return f"by search ({', '.join(parts)})"
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -1,4 +1,5 @@
-"""Do pictures look like those a model was trained on? Judged by how well it rebuilds them."""
+"""Familiarity: are pictures like those a model was trained on? The out-of-distribution score is how badly it rebuilds
+them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ def read_typical(folder: Path) -> Typical | None:
             raise ValueError("quantiles must be positive and grow")
         return Typical(str(values["data"]), quantiles)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{file}: damaged ({error!r}); without this file, unlike pictures go unnoticed") from error
+        raise UserError(f"{file}: damaged ({error!r}); without this file, unfamiliar pictures go unnoticed") from error
 
 
 def picture_errors(scene: "InferredScene") -> Float[Tensor, "M"]:
@@ -52,7 +53,7 @@ def picture_errors(scene: "InferredScene") -> Float[Tensor, "M"]:
     return (scene.images - rebuilt).square().mean((1, 2, 3))
 
 
-def unlikeness(scene: "InferredScene") -> str | None:
+def unfamiliarity(scene: "InferredScene") -> str | None:
     """A warning where pictures are rebuilt worse than 99.5 % of those the model knows. Ask before you edit."""
     typical = scene.reader.typical
     if typical is None:

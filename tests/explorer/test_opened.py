@@ -9,11 +9,18 @@ import torch
 from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
 from viewslots.explorer.controls import FIRST_SCENE, PICTURES
-from viewslots.explorer.facts import Facts, facts_of
-from viewslots.explorer.fresh import MOST_NUMBER, distinct, fresh_scene, world_for
-from viewslots.explorer.opened import Opened, open_numbered
+from viewslots.explorer.opened import (
+    MOST_NUMBER,
+    Facts,
+    Opened,
+    distinct,
+    facts_of,
+    fresh_scene,
+    open_numbered,
+    world_for,
+)
 from viewslots.explorer.panels import facts_panel
-from viewslots.methods.ocloc.search import Search
+from viewslots.methods.contract import Search
 from viewslots.methods.umbra.model import Umbra
 from viewslots.metrics.score import METRICS
 from viewslots.viewpoints.scene import InferredScene, Reader, View, load
@@ -158,9 +165,9 @@ def test_a_model_without_a_world_imagines_its_scenes(reader: Reader) -> None:
 def test_the_shipped_model_understands_its_first_scene(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance is 0 for ARI: far above it, the whole chain from number to score fits together.
 
-    With less care than the model takes, to save time.
+    With a shorter search than the default, to save time.
     """
-    monkeypatch.setattr(Umbra, "care", Search(2, 1, 3))
+    monkeypatch.setattr(Umbra, "default_search", Search(2, 1, 3))
     umbra = load("umbra")
     facts = facts_of(open_numbered(umbra, world_for("umbra", umbra.size), FIRST_SCENE, PICTURES), 0)
     assert facts.scores is not None

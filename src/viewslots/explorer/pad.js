@@ -1,24 +1,7 @@
-"""The two-dimensional pad: a small element of the page that holds two numbers, moved by pointer or arrow keys.
-
-A third number counts its moves. Every answer repeats the last move that the server has heard of; until the newest one
-has been heard of, answers come too late, and the pad stays where the hand has put it.
-"""
-
-from viewslots.explorer.camera import REACH
-
-PAD_HTML = """<div class="vs-pad" tabindex="0" role="group" aria-roledescription="two-dimensional slider"
- aria-label="Camera: arrow keys move it"><div class="vs-dot"></div></div>"""
-
-PAD_CSS = """.vs-pad { position: relative; width: 100%; max-width: 230px; aspect-ratio: 1; margin: 0 auto;
- cursor: crosshair; border: 1px solid var(--border-color-primary); border-radius: 8px; touch-action: none;
- background: linear-gradient(var(--border-color-primary), var(--border-color-primary)) center / 1px 100% no-repeat,
- linear-gradient(var(--border-color-primary), var(--border-color-primary)) center / 100% 1px no-repeat,
- var(--background-fill-secondary); }
-.vs-pad:focus-visible { outline: 3px solid var(--color-accent); outline-offset: 2px; }
-.vs-dot { position: absolute; width: 20px; height: 20px; border-radius: 50%; transform: translate(-50%, -50%);
- background: var(--color-accent); border: 2px solid white; box-shadow: 0 1px 4px #0008; pointer-events: none; }"""
-
-PAD_JS = """
+// A two-dimensional pad that holds two numbers, moved by pointer or arrow keys. A third number counts its moves. Every
+// answer repeats the last move that the server has heard of; until the newest one has been heard of, answers come too
+// late, and the pad stays where the hand has put it. Listeners sit on the element around the pad, which stays when the
+// framework paints the inner part anew. `element`, `props`, `trigger` and `watch` are the framework's.
 const reach = REACH;
 let moved = [0, 0, 0], heard = 0;
 const place = () => {
@@ -63,5 +46,3 @@ element.addEventListener('keydown', event => {
 });
 watch('value', place);
 place();
-""".replace("REACH", str(REACH))
-"""Listeners sit on the element around, which stays when the framework paints the inner part anew."""

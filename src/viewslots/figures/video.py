@@ -1,4 +1,4 @@
-"""The camera turns through scenes, as a film: its frames, then MP4 for pages and GIF for places that know no films."""
+"""The camera turns through scenes, as a video: its frames, then MP4 for pages and GIF for those without videos."""
 
 import subprocess
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from PIL import Image
 
 from viewslots.errors import UserError
 from viewslots.figures.decompositions import sorted_objects, tinted
-from viewslots.figures.layout import Pixels, whole_zoom
+from viewslots.figures.grid import Pixels, whole_zoom
 from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.paths import loop, tour
 from viewslots.viewpoints.scene import InferredScene
@@ -19,7 +19,7 @@ FRAMES_PER_SECOND = 12
 GIF_COLOURS = 255
 GAP = 4
 SIDE = 192
-"""Largest side of one picture in the film."""
+"""Largest side of one picture in the video."""
 
 Frames = UInt8[np.ndarray, "F H W 3"]
 
@@ -53,7 +53,7 @@ def grown(pixels: Pixels, zoom: int) -> Pixels:
     return pixels.repeat(zoom, 0).repeat(zoom, 1)
 
 
-def save_film(frames: Frames, stem: Path, rate: int = FRAMES_PER_SECOND) -> list[Path]:
+def save_video(frames: Frames, stem: Path, rate: int = FRAMES_PER_SECOND) -> list[Path]:
     """STEM.mp4 and STEM.gif, which repeats for ever; the GIF alone where imageio-ffmpeg is missing."""
     gif = save_gif(frames, stem.with_suffix(".gif"), rate)
     try:

@@ -1,4 +1,4 @@
-"""What stands before the web server: who may ask, for what, how much, and what an answer allows the browser.
+"""The middleware before the web server: who may ask, for what, how much, and what an answer allows the browser.
 
 The page needs a dozen addresses. All others that the web framework offers, such as reading files, fetching from other
 sites and calling functions without the page, are closed here, and stay closed whatever a later version adds.
@@ -8,13 +8,12 @@ import json
 import re
 import stat
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from viewslots.explorer.pace import Pace
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -33,6 +32,7 @@ BURST, PER_SECOND = 30, 60.0
 """Questions of one tab: a drag of the pad asks again as soon as it is answered."""
 MOST_QUESTION = 64 * 1024
 """Bytes of a request that is no upload: settings of the page, never pictures."""
+MOST_TABS = 4096
 LEFT_OVER = 600.0
 """Seconds after which an upload that nobody has read is thrown away."""
 LOOPBACK = frozenset(["127.0.0.1", "localhost", "::1", "[::1]"])
@@ -46,6 +46,28 @@ HEADERS = {
 """Scripts as the framework needs them; nothing from other sites, and no other site may frame the page."""
 
 
+class RateLimit:
+    """How often one tab may ask: enough for quick hands, too little to keep everybody else waiting. A bucket of permits
+    for each tab: `burst` at first, and `rate` new ones a second."""
+
+    def __init__(
+        self, burst: int, rate: float, most: int = MOST_TABS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._burst, self._rate, self._most, self._clock = burst, rate, most, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, tab: str) -> bool:
+        """Takes a permit if there is one."""
+        now = self._clock()
+        left, since = self._left.pop(tab, (float(self._burst), now))
+        left = min(self._burst, left + (now - since) * self._rate)
+        allowed = left >= 1
+        self._left[tab] = (left - allowed, now)
+        while len(self._left) > self._most:
+            self._left.popitem(last=False)
+        return allowed
+
+
 class Refusal(Exception):
     """An answer instead of the page's."""
 
@@ -55,7 +77,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class Gate:
+class AccessMiddleware:
     """An ASGI application around another one."""
 
     app: App
@@ -67,7 +89,7 @@ class Gate:
     """Bytes of one upload, all its files together."""
     most_waiting: int
     """Bytes of all files in the folder."""
-    pace: Pace = field(default_factory=lambda: Pace(BURST, PER_SECOND))
+    rate_limit: RateLimit = field(default_factory=lambda: RateLimit(BURST, PER_SECOND))
     """Of the questions of one tab."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +117,7 @@ class Gate:
         if scope["path"] != JOIN:
             return receive
         body = await whole_body(receive, length)
-        if not self.pace.allows(asking_tab(body)):
+        if not self.rate_limit.allows(asking_tab(body)):
             raise Refusal(503, '{"detail": "too many clicks at once; try again"}')
         return replayed(body, receive)
 

@@ -33,7 +33,7 @@ def decompose(
         images: Pictures of one scene from different places: PNG, JPEG, WebP, GIF, BMP, TIFF.
         out: Folder for layers/, complete/, reconstruction/, observation/, sheet.png and scene.json.
         slots: How many objects may be found at most.
-        starts: How many random starts are tried; the one that describes the pictures most shortly goes on.
+        starts: Random starts of the search; the one with the shortest description goes on.
         seed: Decides where the search starts; another one may find other objects.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
@@ -43,18 +43,19 @@ def decompose(
     from viewslots.figures.decompositions import decomposition_figure
     from viewslots.provenance import provenance
     from viewslots.viewpoints.export import SCENE_FILE, SHEETS, export_scene, require_free
-    from viewslots.viewpoints.scene import load
+    from viewslots.viewpoints.scene import load, search_words, with_starts
 
     if not images:
         raise UserError("name at least one picture")
     require_free(out)
     reader = load(run, device=pick_device(device), which=which)
-    chosen = reader.chosen_search(None, starts)
-    scene = reader.decompose(images, seed=seed, slots=slots, starts=starts)
-    sheets = [decomposition_figure([scene], kind).image() for kind in ("perceived", "complete")]
+    search = with_starts(reader.search, starts)
+    scene = reader.inferred(images, seed, slots, search)
+    note = f"Answer of {run}: {search_words(search)}."
+    sheets = [decomposition_figure([scene], kind, note).image() for kind in ("perceived", "complete")]
     about = {
         "pictures": [str(path) for path in images],
-        "search": chosen and asdict(chosen),
+        "search": search and asdict(search),
         "seed": seed,
         "provenance": provenance(),
     }

@@ -1,10 +1,10 @@
-"""The demonstration: new scenes, the shipped model, what it makes of them, scores, a film, one page to look at."""
+"""The demonstration: new scenes, the shipped model, what it makes of them, scores, a video, one page to look at."""
 
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,20 +21,25 @@ from viewslots.data.generate import make_dataset
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, LastViews
-from viewslots.demo.page import is_report, report_page
-from viewslots.demo.scores import Scores, all_scores
-from viewslots.demo.story import Story, model_facts, shipped_folder
+from viewslots.demo.page import Scores, Story, is_report, model_facts, report_page, shipped_folder
 from viewslots.errors import UserError
 from viewslots.figures.decompositions import decomposition_figure
-from viewslots.figures.film import Frames, save_gif, save_mp4, turning_frames
 from viewslots.figures.sheets import contact_sheet
+from viewslots.figures.video import Frames, save_gif, save_mp4, turning_frames
 from viewslots.files import plain_errors, write_json
+from viewslots.methods.contract import Method
+from viewslots.methods.registry import method_class
+from viewslots.metrics.score import SceneScores, score_scenes
+from viewslots.protocol.evaluate import Plan, evaluate
+from viewslots.protocol.repeats import Values
 from viewslots.types import BACKGROUND, Pictures, Progress
-from viewslots.viewpoints.scene import InferredScene, Reader, load
+from viewslots.viewpoints.scene import InferredScene, Reader, decomposition_of, load, search_words
 
 MODEL, PRESET, SPLIT = "umbra", "clevr-m1", "test1"
 SCENES, VIEWS, NEW_VIEWS, FRAMES = 4, 4, 4, 60
-REPORT, SHEET, FILM, SCORES, LAYERS = "report.html", "truth.png", "film", "scores.json", "decomposition"
+REPORT, SHEET, VIDEO, SCORES, LAYERS = "report.html", "truth.png", "video", "scores.json", "decomposition"
+BESIDE, REPEATS = "kmeans", 5
+"""The method that the model is compared with, and its answers: it costs little."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +48,13 @@ class Demo:
 
     report: Path
     sheet: Path
-    film: Path
+    video: Path
     data: Path
     scores: Scores
     seed: int
 
     def to_json(self) -> dict[str, Any]:
-        paths = {name: str(getattr(self, name)) for name in ("report", "sheet", "film")}
+        paths = {name: str(getattr(self, name)) for name in ("report", "sheet", "video")}
         return paths | {"scores": self.scores, "data": str(self.data), "seed": self.seed}
 
     @property
@@ -87,20 +92,21 @@ def show_scenes(store: Store, out: Path, folder: Path, seed: int, frames: int, p
     seen, held_out = pictures_of(store)
     total = len(seen) + 3
     inferred = decomposed(reader, seen, lambda done, _: progress(done, total))
-    scores = all_scores(MODEL, inferred, store, SPLIT, VIEWS, reader.slots)
+    scores = all_scores(inferred, store, reader.slots)
     write_json(folder / SCORES, scores)
     progress(total - 2, total)
-    film = saved_film(turning_frames(inferred, frames), folder / FILM)
+    video = saved_video(turning_frames(inferred, frames), folder / VIDEO)
     progress(total - 1, total)
-    decomposition_figure(inferred, "complete").save(folder / LAYERS)
+    note = f"Answers of {MODEL}: {search_words(reader.search)}."
+    decomposition_figure(inferred, "complete", note).save(folder / LAYERS)
     truth = stored_pictures(store)
     contact_sheet(truth, zoom=2).save(folder / SHEET)
     facts = model_facts(MODEL, sum(part.numel() for part in reader.model.parameters()))
     story = Story(facts, inferred, held_out, visible_objects(truth), scores, seed)
-    page = report_page(story, (folder / SHEET).read_bytes(), film, next_commands(store.path))
+    page = report_page(story, (folder / SHEET).read_bytes(), video, next_commands(store.path), REPEATS)
     (out / REPORT).write_text(page, encoding="utf-8")
     progress(total, total)
-    return Demo(out / REPORT, folder / SHEET, film, store.path, scores, seed)
+    return Demo(out / REPORT, folder / SHEET, video, store.path, scores, seed)
 
 
 def decomposed(reader: Reader, seen: Float[Tensor, "S M 3 H W"], progress: Progress) -> list[InferredScene]:
@@ -111,6 +117,28 @@ def decomposed(reader: Reader, seen: Float[Tensor, "S M 3 H W"], progress: Progr
             inferred.append(scene)
             progress(len(inferred), len(seen))
     return inferred
+
+
+def all_scores(scenes: Sequence[InferredScene], store: Store, slots: int) -> Scores:
+    """Of the very answers that are shown, and of the method beside them."""
+    plan = Plan(split=SPLIT, views=VIEWS, slots=slots, repeats=REPEATS, extras=False)
+    return {MODEL: scores_of_answers(scenes, store), BESIDE: scores_of(method_class(BESIDE)(), store, plan)}
+
+
+def scores_of_answers(scenes: Sequence[InferredScene], store: Store) -> dict[str, Values]:
+    dataset, parts = SceneDataset(store.split(SPLIT)), []
+    for index, scene in enumerate(scenes):
+        truth = dataset.truth([index], FirstViews(VIEWS))
+        parts.append(score_scenes(decomposition_of(scene, scene.render_many(scene.views)), truth))
+    scores = SceneScores.concatenate(parts)
+    return {"paper": scores.paper(), "pooled": scores.pooled()}
+
+
+def scores_of(method: Method, store: Store, plan: Plan) -> dict[str, Values]:
+    """Over all repeats, in both conventions."""
+    repeats = evaluate(method, store, plan)
+    found = repeats.select(np.arange(repeats.scenes))
+    return {kind: found[kind] for kind in ("paper", "pooled")}
 
 
 def require_own(out: Path) -> None:
@@ -153,7 +181,7 @@ def visible_objects(truth: Pictures) -> list[int]:
     return [int((np.unique(segment) != BACKGROUND).sum()) for segment in truth.segment]
 
 
-def saved_film(frames: Frames, stem: Path) -> Path:
+def saved_video(frames: Frames, stem: Path) -> Path:
     """MP4, or a GIF on machines that have no ffmpeg."""
     try:
         return save_mp4(frames, stem.with_suffix(".mp4"))

@@ -10,8 +10,18 @@ import pytest
 from figure_scenes import cut, rows_of
 from PIL import Image
 
-from viewslots.figures.grid import Block, Row, grid
-from viewslots.figures.layout import INK, Label, Panel, Sheet, fitting, text_width, whole_zoom
+from viewslots.figures.grid import (
+    INK,
+    Block,
+    Label,
+    Panel,
+    Row,
+    Sheet,
+    fitting,
+    grid,
+    text_width,
+    whole_zoom,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from viewslots.errors import UserError
 from viewslots.figures.decompositions import sorted_objects, tinted
-from viewslots.figures.film import GAP, save_film, save_gif, save_mp4, turning_frames
+from viewslots.figures.video import GAP, save_gif, save_mp4, save_video, turning_frames
 from viewslots.viewpoints.paths import tour
 
 ZOOM = 192 // SIZE
@@ -45,7 +45,7 @@ def test_frames_pass_all_viewpoints_and_come_back() -> None:
         np.testing.assert_allclose(above.astype(int), as_bytes(shown.image), atol=1)
         np.testing.assert_allclose(below.astype(int), tinted(shown.image, shown, sorted_objects(one)), atol=2)
         assert (frame[SIZE * ZOOM : SIZE * ZOOM + GAP] == 255).all()
-    # The last frame is a third of the way from being back at the first: a film that repeats has no seam.
+    # The last frame is a third of the way from being back at the first: a video that repeats has no seam.
     last = one.views[order[-1]] / 3 + one.views[order[0]] * 2 / 3
     np.testing.assert_allclose(
         frames[-1][: SIZE * ZOOM : ZOOM, ::ZOOM].astype(int), as_bytes(one.render(last).image), atol=1
@@ -60,9 +60,9 @@ def test_scenes_stand_side_by_side() -> None:
     np.testing.assert_array_equal(both[:, :, width + GAP :], turning_frames(scenes[1:], 3))
 
 
-def test_a_film_has_all_frames_in_both_forms(tmp_path: Path) -> None:
+def test_a_video_has_all_frames_in_both_forms(tmp_path: Path) -> None:
     frames = smooth_frames(10, 48, 64)
-    mp4, gif = save_film(frames, tmp_path / "film", rate=5)
+    mp4, gif = save_video(frames, tmp_path / "video", rate=5)
     about, read = read_mp4(mp4)
     assert about["fps"] == 5
     assert about["codec"] == "h264"
@@ -90,7 +90,7 @@ def test_odd_sides_gain_a_white_line(tmp_path: Path) -> None:
 
 
 def test_rare_colours_survive_the_palette(tmp_path: Path) -> None:
-    """A whole film of greys with one small object of its own colour."""
+    """A whole video of greys with one small object of its own colour."""
     frames = np.random.default_rng(0).integers(60, 190, (6, 60, 60, 1), dtype=np.uint8).repeat(3, -1)
     frames[:, 27:33, 27:33] = (20, 90, 200)
     with Image.open(save_gif(frames, tmp_path / "rare.gif")) as image:
@@ -98,17 +98,17 @@ def test_rare_colours_survive_the_palette(tmp_path: Path) -> None:
     assert np.abs(found[28:32, 28:32].astype(int) - [20, 90, 200]).max() <= 12
 
 
-def test_a_film_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"film\.mp4: ffmpeg cannot write it"):
-        save_mp4(smooth_frames(2, 16, 16), tmp_path / "missing" / "film.mp4")
+def test_a_video_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"video\.mp4: ffmpeg cannot write it"):
+        save_mp4(smooth_frames(2, 16, 16), tmp_path / "missing" / "video.mp4")
 
 
 def test_without_the_package_there_is_a_gif_and_no_mp4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)  # Python's own way to say: cannot be imported
     frames = smooth_frames(3, 16, 40)
-    assert save_film(frames, tmp_path / "film") == [tmp_path / "film.gif"]
-    with Image.open(tmp_path / "film.gif") as image:
+    assert save_video(frames, tmp_path / "video") == [tmp_path / "video.gif"]
+    with Image.open(tmp_path / "video.gif") as image:
         assert image.n_frames == 3
-    assert not (tmp_path / "film.mp4").exists()
-    with pytest.raises(UserError, match=r"film\.mp4: MP4 needs imageio-ffmpeg, which is missing"):
-        save_mp4(frames, tmp_path / "film.mp4")
+    assert not (tmp_path / "video.mp4").exists()
+    with pytest.raises(UserError, match=r"video\.mp4: MP4 needs imageio-ffmpeg, which is missing"):
+        save_mp4(frames, tmp_path / "video.mp4")

@@ -1,4 +1,4 @@
-"""What stands before the server, asked as a web server asks it."""
+"""The middleware before the server, asked as a web server asks it."""
 
 import asyncio
 import json
@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from viewslots.explorer.gate import BURST, MOST_QUESTION, Gate
-from viewslots.explorer.pace import Pace
+from viewslots.explorer.middleware import BURST, MOST_QUESTION, AccessMiddleware, RateLimit
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
 
@@ -27,7 +26,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 def asked(
-    gate: Gate, method: str, path: str, body: bytes = b"", host: str = "127.0.0.1:7860", **headers: str
+    guard: AccessMiddleware, method: str, path: str, body: bytes = b"", host: str = "127.0.0.1:7860", **headers: str
 ) -> tuple[int, bytes, dict[str, str]]:
     given = {"host": host, "content-length": str(len(body))} | {
         name.replace("_", "-"): text for name, text in headers.items()
@@ -45,19 +44,19 @@ def asked(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(gate({"type": "http", "method": method, "path": path, "headers": pairs}, receive, send))
+    asyncio.run(guard({"type": "http", "method": method, "path": path, "headers": pairs}, receive, send))
     replied = {name.decode(): text.decode() for name, text in sent[0]["headers"]}
     return sent[0]["status"], sent[1]["body"], replied
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    return Gate(echo, "127.0.0.1", tmp_path, most_upload=10_000, most_waiting=15_000)
+def guard(tmp_path: Path) -> AccessMiddleware:
+    return AccessMiddleware(echo, "127.0.0.1", tmp_path, most_upload=10_000, most_waiting=15_000)
 
 
 @pytest.mark.parametrize("path", ["/", "/config", "/assets/index-1.js", "/theme.css", "/gradio_api/queue/data"])
-def test_what_the_page_needs_is_open(gate: Gate, path: str) -> None:
-    assert asked(gate, "GET", path)[:2] == (200, b"page")
+def test_what_the_page_needs_is_open(guard: AccessMiddleware, path: str) -> None:
+    assert asked(guard, "GET", path)[:2] == (200, b"page")
 
 
 @pytest.mark.parametrize(
@@ -78,17 +77,17 @@ def test_what_the_page_needs_is_open(gate: Gate, path: str) -> None:
         "/gradio_api/stream/a/b/c/playlist.m3u8",
     ],
 )
-def test_everything_else_is_closed(gate: Gate, path: str) -> None:
-    assert asked(gate, "GET", path)[0] == 404
-    assert asked(gate, "POST", path, b"{}")[0] == 404
+def test_everything_else_is_closed(guard: AccessMiddleware, path: str) -> None:
+    assert asked(guard, "GET", path)[0] == 404
+    assert asked(guard, "POST", path, b"{}")[0] == 404
 
 
 @pytest.mark.parametrize(
     "path", ["/gradio_api/run/predict", "/gradio_api/api/predict", "/gradio_api/component_server", "/login"]
 )
-def test_functions_cannot_be_called_past_the_page(gate: Gate, path: str) -> None:
-    assert asked(gate, "POST", path, b"{}")[0] == 404
-    assert asked(gate, "DELETE", JOIN, b"{}")[0] == 404
+def test_functions_cannot_be_called_past_the_page(guard: AccessMiddleware, path: str) -> None:
+    assert asked(guard, "POST", path, b"{}")[0] == 404
+    assert asked(guard, "DELETE", JOIN, b"{}")[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -102,17 +101,17 @@ def test_functions_cannot_be_called_past_the_page(gate: Gate, path: str) -> None
         ("", 421),
     ],
 )
-def test_a_foreign_name_for_this_machine_is_no_way_in(gate: Gate, host: str, status: int) -> None:
-    assert asked(gate, "GET", "/", host=host)[0] == status
+def test_a_foreign_name_for_this_machine_is_no_way_in(guard: AccessMiddleware, host: str, status: int) -> None:
+    assert asked(guard, "GET", "/", host=host)[0] == status
 
 
 def test_a_server_for_all_answers_to_any_name(tmp_path: Path) -> None:
-    assert asked(Gate(echo, "0.0.0.0", tmp_path, 10, 10), "GET", "/", host="my-machine.lan:7860")[0] == 200
+    assert asked(AccessMiddleware(echo, "0.0.0.0", tmp_path, 10, 10), "GET", "/", host="my-machine.lan:7860")[0] == 200
 
 
-def test_a_question_arrives_whole(gate: Gate) -> None:
+def test_a_question_arrives_whole(guard: AccessMiddleware) -> None:
     body = question({"data": ["x" * 5000, {"path": "/tmp/a/b.png", "url": "http://127.0.0.1/file"}]})
-    assert asked(gate, "POST", JOIN, body)[:2] == (200, body)
+    assert asked(guard, "POST", JOIN, body)[:2] == (200, body)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +124,10 @@ def test_a_question_arrives_whole(gate: Gate) -> None:
         {"data": [{"path": "a\0b"}]},
     ],
 )
-def test_the_server_is_not_sent_elsewhere(gate: Gate, body: Any) -> None:
-    assert asked(gate, "POST", JOIN, question(body))[0] == 400
+def test_the_server_is_not_sent_elsewhere(guard: AccessMiddleware, body: Any) -> None:
+    assert asked(guard, "POST", JOIN, question(body))[0] == 400
     escaped = question(body).replace(b"http", b"\\u0068ttp")
-    assert asked(gate, "POST", JOIN, escaped)[0] == 400
+    assert asked(guard, "POST", JOIN, escaped)[0] == 400
 
 
 @pytest.mark.parametrize(
@@ -143,47 +142,47 @@ def test_the_server_is_not_sent_elsewhere(gate: Gate, body: Any) -> None:
         b'{"session_hash": {"path": "x"}}',
     ],
 )
-def test_questions_that_are_none(gate: Gate, body: bytes) -> None:
-    assert asked(gate, "POST", JOIN, body)[0] == 400
+def test_questions_that_are_none(guard: AccessMiddleware, body: bytes) -> None:
+    assert asked(guard, "POST", JOIN, body)[0] == 400
 
 
-def test_sizes_are_bounded(gate: Gate, tmp_path: Path) -> None:
-    assert asked(gate, "POST", JOIN, b" " * (MOST_QUESTION + 1))[0] == 413
-    assert asked(gate, "POST", JOIN, b"{}  ", content_length="2")[0] == 413
-    assert asked(gate, "POST", UPLOAD, b"x" * 10_001)[0] == 413
-    assert asked(gate, "POST", UPLOAD, b"x" * 10_000)[:2] == (200, b"x" * 1000)
+def test_sizes_are_bounded(guard: AccessMiddleware, tmp_path: Path) -> None:
+    assert asked(guard, "POST", JOIN, b" " * (MOST_QUESTION + 1))[0] == 413
+    assert asked(guard, "POST", JOIN, b"{}  ", content_length="2")[0] == 413
+    assert asked(guard, "POST", UPLOAD, b"x" * 10_001)[0] == 413
+    assert asked(guard, "POST", UPLOAD, b"x" * 10_000)[:2] == (200, b"x" * 1000)
     for length in ("", "-1", "1e3", "9" * 20):
-        assert asked(gate, "POST", UPLOAD, b"x", content_length=length)[0] == 411
-    assert asked(gate, "POST", UPLOAD, b"x", transfer_encoding="chunked")[0] == 411
+        assert asked(guard, "POST", UPLOAD, b"x", content_length=length)[0] == 411
+    assert asked(guard, "POST", UPLOAD, b"x", transfer_encoding="chunked")[0] == 411
     (tmp_path / "waiting").write_bytes(b"x" * 6000)
-    assert asked(gate, "POST", UPLOAD, b"x" * 9500)[0] == 503
-    assert asked(gate, "POST", UPLOAD, b"x" * 500)[0] == 200
+    assert asked(guard, "POST", UPLOAD, b"x" * 9500)[0] == 503
+    assert asked(guard, "POST", UPLOAD, b"x" * 500)[0] == 200
 
 
-def test_one_tab_may_not_ask_all_the_time(gate: Gate) -> None:
-    gate = replace(gate, pace=Pace(BURST, 1, clock=lambda: 0.0))
-    answers = [asked(gate, "POST", JOIN, question({}))[0] for _ in range(100)]
+def test_one_tab_may_not_ask_all_the_time(guard: AccessMiddleware) -> None:
+    guard = replace(guard, rate_limit=RateLimit(BURST, 1, clock=lambda: 0.0))
+    answers = [asked(guard, "POST", JOIN, question({}))[0] for _ in range(100)]
     assert answers == [200] * BURST + [503] * (100 - BURST)
-    assert asked(gate, "POST", JOIN, json.dumps({"session_hash": "another"}).encode())[0] == 200
+    assert asked(guard, "POST", JOIN, json.dumps({"session_hash": "another"}).encode())[0] == 200
 
 
 def test_permits_come_back_with_time() -> None:
     now = [0.0]
-    pace = Pace(burst=3, rate=2, most=2, clock=lambda: now[0])
-    assert [pace.allows("a") for _ in range(4)] == [True, True, True, False]
+    limit = RateLimit(burst=3, rate=2, most=2, clock=lambda: now[0])
+    assert [limit.allows("a") for _ in range(4)] == [True, True, True, False]
     now[0] = 0.4
-    assert not pace.allows("a")
+    assert not limit.allows("a")
     now[0] = 0.5
-    assert [pace.allows("a") for _ in range(2)] == [True, False]
+    assert [limit.allows("a") for _ in range(2)] == [True, False]
     now[0] = 100
-    assert [pace.allows("a") for _ in range(4)] == [True, True, True, False]
-    pace.allows("b")
-    pace.allows("c")
-    assert len(pace._left) == 2
+    assert [limit.allows("a") for _ in range(4)] == [True, True, True, False]
+    limit.allows("b")
+    limit.allows("c")
+    assert len(limit._left) == 2
 
 
-def test_answers_keep_browsers_from_other_sites(gate: Gate) -> None:
-    _, _, headers = asked(gate, "GET", "/")
+def test_answers_keep_browsers_from_other_sites(guard: AccessMiddleware) -> None:
+    _, _, headers = asked(guard, "GET", "/")
     assert headers["x-own"] == "1"
     assert "default-src 'self'" in headers["content-security-policy"]
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -194,14 +193,14 @@ def test_answers_keep_browsers_from_other_sites(gate: Gate) -> None:
     ("origin", "status"),
     [("http://127.0.0.1:7860", 200), ("", 200), ("https://evil.example", 403), ("null", 403)],
 )
-def test_other_sites_cannot_send(gate: Gate, origin: str, status: int) -> None:
-    assert asked(gate, "POST", UPLOAD, b"picture", origin=origin)[0] == status
+def test_other_sites_cannot_send(guard: AccessMiddleware, origin: str, status: int) -> None:
+    assert asked(guard, "POST", UPLOAD, b"picture", origin=origin)[0] == status
 
 
-def test_uploads_that_broke_off_make_room(gate: Gate, tmp_path: Path) -> None:
+def test_uploads_that_broke_off_make_room(guard: AccessMiddleware, tmp_path: Path) -> None:
     left = tmp_path / "tmpleft"
     left.write_bytes(b"x" * 14_000)
-    assert asked(gate, "POST", UPLOAD, b"y" * 5_000)[0] == 503
+    assert asked(guard, "POST", UPLOAD, b"y" * 5_000)[0] == 503
     os.utime(left, (0, 0))
-    assert asked(gate, "POST", UPLOAD, b"y" * 5_000)[0] == 200
+    assert asked(guard, "POST", UPLOAD, b"y" * 5_000)[0] == 200
     assert not left.exists()

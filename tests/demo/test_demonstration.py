@@ -23,24 +23,24 @@ import torch
 from PIL import Image
 from sklearn.metrics import adjusted_rand_score
 
-from viewslots.commands.show import demo
+from viewslots.commands.demo import demo
 from viewslots.data.checks import check_dataset
 from viewslots.data.store import Store
-from viewslots.demo import run as demo_run
-from viewslots.demo import story as demo_story
-from viewslots.demo.scores import MEANINGS, scores_of
-from viewslots.demo.story import ModelFacts, Story, model_facts, number_of
+from viewslots.demo import demonstration
+from viewslots.demo import page as demo_page
+from viewslots.demo.page import MEANINGS, ModelFacts, Story, model_facts, number_of
 from viewslots.errors import UserError
 from viewslots.figures.sheets import contact_sheet
-from viewslots.methods.kmeans.model import KMeansMethod
-from viewslots.methods.ocloc.search import Search
+from viewslots.methods.contract import Search
+from viewslots.methods.registry import method_class
 from viewslots.methods.umbra.model import Umbra
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.evaluate import Plan, evaluate
+from viewslots.viewpoints.scene import load
 
 SCENES, FRAMES, REPEATS, SEED = 2, 6, 2, 5
-CARE = Search(2, 1, 3)
-"""Less than the model takes, to save time."""
+SEARCH = Search(2, 1, 3)
+"""Shorter than the model's own, to save time."""
 VOID = {"meta", "img", "br", "link", "input", "source", "hr"}
 
 
@@ -123,17 +123,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         patch.setattr(socket, "getaddrinfo", refuse)
         patch.setattr(os, "fsync", lambda handle: None)
         patch.chdir(out.parent)
-        patch.setattr("viewslots.demo.scores.REPEATS", REPEATS)
-        patch.setattr(Umbra, "care", CARE)
-        patch.setattr(demo_run, "run_demo", partial(demo_run.run_demo, scenes=SCENES, frames=FRAMES))
-        patch.setattr("viewslots.commands.show.print_json", printed.append)
-        patch.setattr("viewslots.commands.show.say", said.append)
+        patch.setattr(demonstration, "REPEATS", REPEATS)
+        patch.setattr(Umbra, "default_search", SEARCH)
+        patch.setattr(demonstration, "run_demo", partial(demonstration.run_demo, scenes=SCENES, frames=FRAMES))
+        patch.setattr("viewslots.commands.demo.print_json", printed.append)
+        patch.setattr("viewslots.commands.demo.say", said.append)
         demo(out, SEED)
     return Made(out, json.loads(json.dumps(printed[0])), said)
 
 
 def test_what_is_printed(made: Made) -> None:
-    assert list(made.printed) == ["report", "sheet", "film", "scores", "data", "seed"]
+    assert list(made.printed) == ["report", "sheet", "video", "scores", "data", "seed"]
     assert made.printed["seed"] == SEED
     assert made.printed["report"] == str(made.out / "report.html")
     assert made.printed["report"] in made.said[-1]
@@ -147,7 +147,7 @@ def test_the_data_set_is_whole(made: Made) -> None:
 
 def test_scores_of_the_floor_are_those_of_the_protocol(made: Made) -> None:
     plan = Plan("test1", views=4, slots=7, repeats=REPEATS, extras=False)
-    repeats = evaluate(KMeansMethod(), Store.open(made.printed["data"]), plan)
+    repeats = evaluate(method_class("kmeans")(), Store.open(made.printed["data"]), plan)
     for kind in ("paper", "pooled"):
         expected = [repeats.one(index)[kind] for index in range(REPEATS)]
         for metric in METRICS:
@@ -266,31 +266,34 @@ def test_headings_tell_how_many_were_found(made: Made) -> None:
         assert text == f"Scene {scene + 1}: {number_of(count, 'object')} found, {verdict}"
 
 
-def test_film_and_sheet_are_inside(made: Made) -> None:
+def test_video_and_sheet_are_inside(made: Made) -> None:
     page = made.page()
-    (film,) = [attributes for tag, attributes in page.tags if tag == "video"]
-    assert content_of(str(film["src"])) == Path(made.printed["film"]).read_bytes()
-    assert {"controls", "muted", "loop", "playsinline"} <= set(film)
-    assert imageio_ffmpeg.count_frames_and_secs(made.printed["film"])[0] == FRAMES
-    reader = imageio_ffmpeg.read_frames(made.printed["film"])
+    (video,) = [attributes for tag, attributes in page.tags if tag == "video"]
+    assert content_of(str(video["src"])) == Path(made.printed["video"]).read_bytes()
+    assert {"controls", "muted", "loop", "playsinline"} <= set(video)
+    assert imageio_ffmpeg.count_frames_and_secs(made.printed["video"])[0] == FRAMES
+    reader = imageio_ffmpeg.read_frames(made.printed["video"])
     assert next(reader)["size"] == (SCENES * 192 + 4, 2 * 192 + 4)
     reader.close()
     sheet = page.pictures()["Contact sheet of all scenes with their truth"]
     assert sheet == Path(made.printed["sheet"]).read_bytes()
-    truth = demo_run.stored_pictures(Store.open(made.printed["data"]))
+    truth = demonstration.stored_pictures(Store.open(made.printed["data"]))
     np.testing.assert_array_equal(pixels_of(sheet), np.asarray(contact_sheet(truth, zoom=2)))
     assert truth.image.shape[:2] == (SCENES, 4)
 
 
 def test_the_page_says_what_model_this_is(made: Made) -> None:
-    facts = model_facts("umbra", 0)
+    facts, text = model_facts("umbra", 0), " ".join(made.text.split())
     assert facts.steps is not None
-    assert f"first as compact, then for {facts.steps:,} steps" in made.text
-    assert "Of two starts, the one" in made.text
-    assert "then one more look at what no object explains yet" in made.text
-    assert "(3 gradient steps a time)" in made.text
-    assert "2.3 million parameters" in made.text
-    assert "A handful of scenes tells little" in made.text
+    assert f"first as compact, then for {facts.steps:,} steps" in text
+    assert "Of two starts, the one" in text
+    assert "then one more look at what no object explains yet" in text
+    assert "(3 gradient steps a time)" in text
+    assert "2.3 million parameters" in text
+    assert "A handful of scenes tells little" in text
+    assert f"means over {REPEATS} answers" in text
+    assert made.text.startswith("<!doctype html>\n")
+    assert made.text.endswith("</html>\n")
 
 
 def test_again_into_the_same_folder(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,26 +302,27 @@ def test_again_into_the_same_folder(made: Made, monkeypatch: pytest.MonkeyPatch)
     times = [file.stat().st_mtime_ns for file in before]
     (made.out / "notes.txt").write_text("mine")
     monkeypatch.chdir(made.out.parent)  # commands on the page are as they can be typed here
-    monkeypatch.setattr(Umbra, "care", CARE)
-    monkeypatch.setattr(demo_run, "all_scores", lambda *words: made.printed["scores"])  # known
-    again = demo_run.run_demo(made.out, SEED, scenes=SCENES, frames=FRAMES)
+    monkeypatch.setattr(Umbra, "default_search", SEARCH)
+    monkeypatch.setattr(demonstration, "REPEATS", REPEATS)
+    monkeypatch.setattr(demonstration, "all_scores", lambda *words: made.printed["scores"])  # known
+    again = demonstration.run_demo(made.out, SEED, scenes=SCENES, frames=FRAMES)
     assert [file.stat().st_mtime_ns for file in before] == times
     assert made.text == text
     assert json.loads(json.dumps(again.to_json())) == made.printed
     assert (made.out / "notes.txt").read_text() == "mine"
     with pytest.raises(UserError, match=r"seed-5.data: holds another data set"):
-        demo_run.run_demo(made.out, SEED, scenes=SCENES + 1)
+        demonstration.run_demo(made.out, SEED, scenes=SCENES + 1)
     assert made.text == text
 
 
 def test_pages_of_others_stay(tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("<html>my thesis</html>")
     with pytest.raises(UserError, match=r"report\.html: not a page of this demo"):
-        demo_run.run_demo(tmp_path, 1)
+        demonstration.run_demo(tmp_path, 1)
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file"):
-        demo_run.run_demo(tmp_path / "file", 1)
+        demonstration.run_demo(tmp_path / "file", 1)
 
 
 def test_threads_are_given_back() -> None:
@@ -326,7 +330,7 @@ def test_threads_are_given_back() -> None:
     seen = []
 
     def failing() -> None:
-        with demo_run.one_thread():
+        with demonstration.one_thread():
             seen.append(torch.get_num_threads())
             raise ValueError
 
@@ -336,23 +340,28 @@ def test_threads_are_given_back() -> None:
     assert torch.get_num_threads() == before
 
 
-def test_without_ffmpeg_the_film_is_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ffmpeg_the_video_is_a_gif(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> str:
         raise RuntimeError("No ffmpeg exe could be found")
 
     monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", missing)
     frames = np.zeros((3, 8, 8, 3), np.uint8)
     frames[1] = 200
-    film = demo_run.saved_film(frames, tmp_path / "film")
-    assert film.name == "film.gif"
-    from viewslots.demo.page import film_section
-
+    video = demonstration.saved_video(frames, tmp_path / "video")
+    assert video.name == "video.gif"
+    scores: Any = {name: {"paper": {}, "pooled": {}} for name in ("m", "kmeans")}
+    facts = ModelFacts("m", 1, None, None, None, None, {})
+    scene: Any = demonstration.decomposed(
+        load("compact"), demonstration.pictures_of(Store.open(made.printed["data"]))[0][:1], lambda *_: None
+    )[0]
+    story = Story(facts, [scene], demonstration.pictures_of(Store.open(made.printed["data"]))[1][:1], [2], scores, 0)
     page = Page()
-    page.feed(film_section(SimpleNamespace(), film))
-    (shown,) = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert content_of(str(shown["src"])) == film.read_bytes()
+    page.feed(demo_page.report_page(story, b"", video, [("run <this>", "a & b")], 5))
+    (shown,) = [attributes for tag, attributes in page.tags if attributes.get("class") == "video"]
+    assert content_of(str(shown["src"])) == video.read_bytes()
     assert str(shown["src"]).startswith("data:image/gif")
     assert shown["alt"]
+    assert "this" not in {tag for tag, _ in page.tags}, "text is escaped"
 
 
 @pytest.mark.parametrize(
@@ -379,7 +388,7 @@ def test_numbers_in_words() -> None:
 
 
 def test_a_model_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_story, "files", lambda name: tmp_path)
+    monkeypatch.setattr(demo_page, "files", lambda name: tmp_path)
     facts = model_facts("compact", 7)
     assert facts == ModelFacts("compact", 7, None, None, None, None, {})
     assert facts.training() == "how it was trained is not on record"
@@ -387,26 +396,26 @@ def test_a_model_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_means_leave_out_what_is_missing(made: Made) -> None:
     plan = Plan("test1", views=2, slots=2, repeats=2, extras=False)
-    found = scores_of(KMeansMethod(), Store.open(made.printed["data"]), plan)
+    found = demonstration.scores_of(method_class("kmeans")(), Store.open(made.printed["data"]), plan)
     assert found["paper"]["OOA"] is None
     assert list(found["pooled"]) == list(METRICS)
 
 
 def test_commands_can_be_typed_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert demo_run.program() == "viewslots"
+    assert demonstration.program() == "viewslots"
     monkeypatch.setattr(shutil, "which", lambda name: None)
     home = tmp_path / ".venv" / "bin"
     home.mkdir(parents=True)
     monkeypatch.setattr(sys, "executable", str(home / "python"))
     monkeypatch.chdir(tmp_path)
-    assert demo_run.program() == f"{home / 'python'} -m viewslots"
+    assert demonstration.program() == f"{home / 'python'} -m viewslots"
     (home / "viewslots").touch()
-    assert demo_run.program() == ".venv/bin/viewslots"
+    assert demonstration.program() == ".venv/bin/viewslots"
     monkeypatch.chdir(home.parent.parent.parent)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert demo_run.program() == str(home / "viewslots")
-    commands = demo_run.next_commands(tmp_path / "with space")
+    assert demonstration.program() == str(home / "viewslots")
+    commands = demonstration.next_commands(tmp_path / "with space")
     assert all(shlex.split(command)[0] == str(home / "viewslots") for command, _ in commands)
     assert [shlex.split(command)[4] for command, _ in commands if " figures " in command] == [f"{tmp_path}/with space"]

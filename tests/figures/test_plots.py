@@ -1,4 +1,4 @@
-"""Training curves hold the rows of metrics.jsonl, whatever state the file is in."""
+"""Training curves hold the rows of metrics.jsonl, whatever state the file is in; tables have every number in place."""
 
 import json
 import subprocess
@@ -12,16 +12,21 @@ import pytest
 from PIL import Image
 
 from viewslots.errors import UserError
-from viewslots.figures.curves import SCORES, TERMS, read_rows, series, training_curves
-from viewslots.figures.plots import save_figure
+from viewslots.figures.plots import loss_terms, read_rows, save_figure, score_table, series, training_curves
+from viewslots.metrics.score import METRICS
+
+TERMS = ("nll", "view", "of my own")
+"""Of some method: one that says enough by itself, one that has a longer name for people, one that nobody knows."""
 
 
 def rows() -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for step in range(100, 1001, 100):
-        made.append({"step": step, "kind": "train", "loss": 1e6 / step, "nll": 2.0 * step})
+        trained = {"loss": 1e6 / step, "nll": 2.0 * step, "view": 1.0, "of my own": 3, "constant": -9e4, "rate": 1e-4}
+        made.append({"step": step, "kind": "train", **trained})
         if step % 500 == 0:
-            values = {name: 0.1 * index + step / 1e4 for index, name in enumerate((*SCORES, *TERMS))}
+            values = {name: 0.1 * index + step / 1e4 for index, name in enumerate((*METRICS, *TERMS))}
+            values["constant"] = -9e4 + 1e-3 * step / 1000
             shares = {"background_share": 0.9, "absent": None if step == 500 else 0.25}
             made.append({"step": step, "kind": "valid", "loss": -float(step), **values, **shares})
     return [*made, {"step": 1000, "kind": "event", "warning": "something"}]
@@ -40,10 +45,10 @@ def test_curves_hold_the_data() -> None:
         "held-out": [(500, -500), (1000, -1000)],
     }
     found = lines(scores)
-    assert list(found) == list(SCORES)
-    for index, name in enumerate(SCORES):
+    assert list(found) == list(METRICS)
+    for index, name in enumerate(METRICS):
         np.testing.assert_allclose(found[name], [(500, 0.1 * index + 0.05), (1000, 0.1 * index + 0.1)])
-    assert list(lines(terms)) == list(TERMS.values())
+    assert list(lines(terms)) == ["nll", "KL viewpoints", "of my own"]
     np.testing.assert_allclose(lines(terms)["nll"], [(500, 0.85), (1000, 0.9)])
     assert lines(shares) == {"background pixels": [(500, 0.9), (1000, 0.9)], "absent slots": [(1000, 0.25)]}
     for axes in made.axes:
@@ -62,7 +67,22 @@ def test_the_first_steps_do_not_set_the_scale() -> None:
 
 def test_a_run_that_has_not_validated_says_so() -> None:
     made = training_curves([{"step": 1, "kind": "train", "loss": 2.0}], "run")
-    assert [[text.get_text() for text in axes.texts] for axes in made.axes] == [[]] + [["not recorded"]] * 3
+    assert [[text.get_text() for text in axes.texts] for axes in made.axes] == [[]] + [["not recorded"]] * 2
+
+
+def test_terms_are_those_that_both_kinds_of_rows_record() -> None:
+    """Scores and diagnostics are in rows of validation alone, rates in those of training; what stands still is left
+    out, unless there is but one row to tell."""
+    assert loss_terms(rows()) == list(TERMS)
+    assert loss_terms(rows()[:6]) == [*TERMS, "constant"]
+    assert loss_terms([{"step": 1, "kind": "train", "loss": 2.0, "mse": 1.0}]) == []
+
+
+def test_shares_are_drawn_where_they_are_recorded() -> None:
+    without = [{name: value for name, value in row.items() if name != "background_share"} for row in rows()]
+    assert lines(training_curves(without, "run").axes[3]) == {"absent slots": [(1000, 0.25)]}
+    slots = [{name: value for name, value in row.items() if name != "absent"} for row in without]
+    assert len(training_curves(slots, "run").axes) == 3
 
 
 def test_series_are_sorted_and_skip_what_is_no_number() -> None:
@@ -104,16 +124,57 @@ def test_saved_at_print_quality_with_words_as_words(tmp_path: Path) -> None:
     texts = [
         "".join(node.itertext()).strip() for node in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")
     ]
-    assert {"Training of a run", *SCORES, "held-out", "step"} <= set(texts)
+    assert {"Training of a run", *METRICS, "held-out", "step"} <= set(texts)
     again = save_figure(training_curves(rows(), "Training of a run"), tmp_path / "again")
     assert again[1].read_bytes() == svg.read_bytes()
 
 
 def test_matplotlib_is_imported_late_and_without_pyplot() -> None:
     program = (
-        "import sys, viewslots.cli, viewslots.figures.curves, viewslots.figures.tables, viewslots.figures.layout\n"
+        "import sys, viewslots.cli, viewslots.figures.plots\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "viewslots.figures.curves.training_curves([], 'run')\n"
+        "viewslots.figures.plots.training_curves([], 'run')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def result(**means: float | None) -> dict[str, Any]:
+    parts = {
+        name.replace("_", "-"): None if mean is None else {"mean": mean, "std": mean / 100, "low": 0, "high": 1}
+        for name, mean in means.items()
+    }
+    return {"pooled": parts}
+
+
+def table(results: list[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
+    """Texts by rows, from above, then from left to right."""
+    (axes,) = score_table(results, "pooled", "Scores").axes
+    heights = sorted({text.get_position()[1] for text in axes.texts})
+    low, high = axes.get_ylim()
+    assert low > high, "heights grow downwards"
+    rows = [[text for text in axes.texts if text.get_position()[1] == height] for height in heights]
+    return [sorted(row, key=lambda text: text.get_position()[0]) for row in rows]
+
+
+def test_numbers_stand_in_their_places() -> None:
+    rows = table([("ours", result(ARI_A=0.25, OOA=0.5)), ("floor", result(ARI_A=0.75, OOA=None))])
+    assert [[text.get_text() for text in row] for row in rows] == [
+        ["", "ARI-A", "OOA"],
+        ["ours", "0.250 ± 0.003", "0.500 ± 0.005"],
+        ["floor", "0.750 ± 0.007", "N/A"],
+    ]
+    columns = [[text.get_position()[0] for text in row] for row in rows]
+    assert columns[0] == columns[1] == columns[2]
+    bold = [[text.get_fontweight() == "bold" for text in row] for row in rows]
+    assert bold == [[False] * 3, [False, False, True], [False, True, False]]
+
+
+def test_long_names_keep_clear_of_the_numbers() -> None:
+    name = "ours: OCLOC, compact (a run with quite a name), test1, M = 4, K = 7"
+    made = score_table([(name, result(ARI_A=0.5)), ("x", result(ARI_A=None))], "pooled", "Scores")
+    made.canvas.draw()
+    boxes = {text.get_text(): text.get_window_extent() for text in made.axes[0].texts}
+    assert boxes[name].x1 < boxes["0.500 ± 0.005"].x0
+    assert boxes["0.500 ± 0.005"].x1 <= made.bbox.x1
+    assert boxes[name].x0 >= 0

@@ -1,0 +1,213 @@
+"""figures."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+from tyro.conf import Positional, arg
+
+from viewslots.errors import UserError
+from viewslots.terminal import Device, Progress, pick_device, print_json, say
+
+if TYPE_CHECKING:
+    from viewslots.figures.decompositions import Segment
+    from viewslots.figures.figure_set import Part
+    from viewslots.methods.contract import Method, Search
+    from viewslots.runs import Model
+    from viewslots.types import Decomposition, SceneBatch
+
+PAPER_VIEWS = 4
+Which = Literal["best", "last"]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One scene: what methods see, what is held out, which object each pixel truly belongs to."""
+
+    given: "SceneBatch"
+    held_out: "SceneBatch | None"
+    truth: "Segment | None"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a method."""
+
+    slots: int | None
+    seed: int
+    search: "Search | None"
+
+
+def figures(
+    run: Positional[Annotated[str, arg(metavar="RUN")]],
+    /,
+    data: Path,
+    out: Path,
+    split: str = "test1",
+    scenes: int = 3,
+    views: Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer)")] = None,
+    slots: Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained)")] = None,
+    compare: Annotated[tuple[str, ...], arg(metavar="RUN...")] = (),
+    results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
+    frames: int = 72,
+    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method is scored)")] = None,
+    seed: int = 0,
+    device: Device = "auto",
+    which: Which = "best",
+) -> None:
+    """Pictures of what a method makes of scenes, as PNG (300 dpi) and SVG: layers, viewpoints, training curves, scores.
+
+    The camera's path through the scenes comes as MP4 and GIF. A method that cannot show a scene from elsewhere gets no
+    figures of viewpoints.
+
+    Args:
+        run: A run folder, a saved model, the name of a shipped one, or of a method that learns nothing (kmeans). A run
+            folder also gives its training curves, and tables of the results in it.
+        data: The data set.
+        out: Folder to write to.
+        split: Which scenes.
+        scenes: How many of them: the first N.
+        views: How many pictures of a scene the method sees: the first M. Of those left the last four are held out.
+        slots: How many objects it may find.
+        compare: Further runs or methods to put beside it on the same scenes.
+        results: Further results of evaluate, or folders of such, for the tables.
+        frames: Length of the video; 12 make a second.
+        starts: Random starts of the search for RUN's answers; 0 shows the plain answers of all methods, as in their
+            papers.
+        seed: Decides where slots start and which new viewpoints are drawn.
+        device: Where to compute; auto takes a GPU if there is one.
+        which: The model of a run folder with the lowest validation loss, or the last one.
+    """
+    from viewslots.figures.figure_set import curve_parts, save_parts, table_parts
+    from viewslots.files import plain_errors
+    from viewslots.viewpoints.scene import with_starts
+
+    if min(scenes, frames) < 1:
+        raise UserError("--scenes and --frames: at least 1 of each")
+    tables = [(_row_name(result), result) for result in _results(run, results)]
+    where = pick_device(device)
+    method = _method(run, which, where)
+    others = {source: _method(source, which, where) for source in compare}
+    trained_slots = getattr(method, "slots", None)
+    search = with_starts(method.default_search, starts)
+    asked = Asked(trained_slots if slots is None else slots, seed, search)
+    shown = _shown_scenes(data, split, scenes, views, method, where)
+    parts, answers = _own_parts(method, run, shown, asked, frames)
+    parts += _comparison({_name(run): (answers, search)}, others, shown, asked, plain=starts == 0)
+    parts += [*curve_parts(Path(run)), *table_parts(tables)]
+    with plain_errors("writing", out), Progress("figures") as progress:
+        out.mkdir(parents=True, exist_ok=True)
+        saved = save_parts(parts, out, progress)
+    if [Path(file).suffix for file in saved.get("camera-path", [])] == [".gif"]:
+        say("camera-path: MP4 left out, because imageio-ffmpeg is missing; the GIF is there")
+    print_json(saved)
+
+
+def _method(source: str, which: Which, device: str) -> "Method":
+    """A trained model, or a method that learns nothing, by its name."""
+    from viewslots.methods.registry import untrained_method
+    from viewslots.runs import load_run
+
+    untrained = None if Path(source).is_dir() else untrained_method(source)
+    if untrained is not None:
+        return untrained
+    # Refinement follows codes; gradients of weights would be in its way.
+    return load_run(source, which=which).requires_grad_(False).to(device)
+
+
+def _name(source: str) -> str:
+    return Path(source).resolve().name if Path(source).is_dir() else source
+
+
+def _shown_scenes(
+    data: Path, split: str, scenes: int, views: int | None, method: "Method", device: str
+) -> "list[Shown]":
+    """In the size that the method takes; the last views of those that it does not see are held out."""
+    from viewslots.data.dataset import SceneDataset
+    from viewslots.data.store import Store
+    from viewslots.data.views import FirstViews, LastViews
+    from viewslots.protocol.evaluate import HELD_OUT_VIEWS
+
+    size, camera = getattr(method, "image_size", None), method.needs_camera
+    dataset = SceneDataset(Store.open(data).split(split), device=device, size=size, camera=camera)
+    if scenes > len(dataset):
+        raise UserError(f"--scenes: {scenes} asked for, but {split} of {data} has {len(dataset)}; ask for fewer")
+    stored = dataset.split.size
+    views = min(PAPER_VIEWS, stored.views) if views is None else views
+    held_out = min(HELD_OUT_VIEWS, stored.views - views)
+
+    def shown(scene: int) -> Shown:
+        new = dataset.batch([scene], LastViews(held_out)) if held_out > 0 else None
+        truth = dataset.truth([scene], FirstViews(views)).segment
+        return Shown(dataset.batch([scene], FirstViews(views)), new, None if truth is None else truth[0].cpu().numpy())
+
+    return [shown(scene) for scene in range(scenes)]
+
+
+def _own_parts(
+    method: "Method", run: str, shown: Sequence[Shown], asked: Asked, frames: int
+) -> "tuple[list[Part], list[Decomposition]]":
+    """What is drawn of the method alone, and its answers."""
+    from viewslots.figures.figure_set import answer_parts, scene_parts
+    from viewslots.methods.contract import SceneMethod
+    from viewslots.viewpoints.scene import Reader, search_words
+
+    note = f"Answers of {_name(run)}: {search_words(asked.search)}."
+    images = [one.given.image[0] for one in shown]
+    if not isinstance(method, SceneMethod):
+        answers = _answers(method, shown, asked)
+        return list(answer_parts(images, answers, note)), answers
+    reader = Reader(cast("Model", method), run)
+    scenes = [reader.inferred(image, asked.seed, asked.slots, asked.search) for image in images]
+    held_out = [one.held_out.image[0] for one in shown if one.held_out is not None]
+    answers = [scene.answer.decomposition() for scene in scenes if scene.answer is not None]
+    return list(scene_parts(scenes, held_out, asked.seed, frames, note)), answers
+
+
+def _answers(method: "Method", shown: Sequence[Shown], asked: Asked) -> "list[Decomposition]":
+    from viewslots.viewpoints.scene import seeded
+
+    return [method.infer(one.given, seeded(asked.seed), asked.slots, asked.search).decomposition() for one in shown]
+
+
+def _comparison(
+    own: "dict[str, tuple[list[Decomposition], Search | None]]",
+    others: "dict[str, Method]",
+    shown: Sequence[Shown],
+    asked: Asked,
+    plain: bool,
+) -> "Iterator[Part]":
+    """Further methods answer as they do by default, or all of them plainly."""
+    from viewslots.figures.figure_set import comparison_parts
+    from viewslots.viewpoints.scene import search_words
+
+    found = dict(own)
+    for source, method in others.items():
+        name, search = _name(source), None if plain else method.default_search
+        while name in found:
+            name += "'"
+        found[name] = (_answers(method, shown, replace(asked, search=search)), search)
+    kinds = "; ".join(f"{name} {search_words(search)}" for name, (_, search) in found.items())
+    answers = {name: answer for name, (answer, _) in found.items()}
+    images, truths = [one.given.image[0] for one in shown], [one.truth for one in shown]
+    return comparison_parts(images, truths, answers, f"Answers: {kinds}.")
+
+
+def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:
+    """Results inside the run folder, if it has any, and those that were named."""
+    from viewslots.files import read_json
+    from viewslots.protocol.results import FORMAT, find_results
+
+    below = sorted(Path(run).rglob("*.json")) if Path(run).is_dir() else []
+    found = [path for path in below if path.name.startswith("results") or path.parent.name == "results"]
+    own = [path for path in found if read_json(path).get("format") == FORMAT]
+    return [result for _, result in find_results([*own, *named])]
+
+
+def _row_name(result: dict[str, Any]) -> str:
+    from viewslots.report.rows import title
+
+    new = result.get("new_views")
+    views = f"M = {result['views']}" if new is None else f"{result['views']} given, {new} new views"
+    return f"{title(result)}, {result['split']}, {views}, K = {result['slots']}"
