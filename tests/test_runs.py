@@ -13,8 +13,8 @@ import torch
 
 from viewslots import runs
 from viewslots.errors import UserError
-from viewslots.experiments import TINY
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.per_view.model import PerView
 from viewslots.runs import load_run, run_preset, shipped_models
 from viewslots.training.run import RunFolder
