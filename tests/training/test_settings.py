@@ -9,7 +9,7 @@ import pytest
 from viewslots.commands.training import train
 from viewslots.errors import UserError
 from viewslots.experiments import experiment, full_name
-from viewslots.training import seeds
+from viewslots.training import processes
 from viewslots.training.settings import SECTIONS, RunSettings, fields_below, parse_changes, plan_run, with_changes
 
 SHORT: dict[str, Any] = {"steps": 4, "batch": 2, "device": "cpu"}
@@ -134,7 +134,7 @@ def test_seeds_hand_changes_on_and_resume_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: dict[int, Any] = {}
-    monkeypatch.setattr(seeds, "run_seeds", lambda words, say: asked.update(words) or seeds.SeedResults({}, {}, 0))
+    monkeypatch.setattr(processes, "run_seeds", lambda words, say: asked.update(words) or seeds.SeedResults({}, {}, 0))
     (tmp_path / "seed-4").mkdir()
     (tmp_path / "seed-4" / "config.json").touch()
     change = ("schedule.temperature_start=2", "model.alpha=3")

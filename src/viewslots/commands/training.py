@@ -109,7 +109,7 @@ def changed_arguments(given: dict[str, Any], changes: tuple[str, ...], begun: Pa
 
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
     from viewslots.training.distributed import joined_ranks, local_device, was_restarted
-    from viewslots.training.signals import Interrupted
+    from viewslots.training.processes import Interrupted
 
     where = local_device(pick_device(device))
     resume = resume or (was_restarted() and (run / "config.json").exists())
@@ -130,7 +130,7 @@ def run_training(
     run: Path, given: dict[str, Any], device: "torch.device", fast: bool, resume: bool, ranks: "Ranks"
 ) -> "Outcome":
     """Rank 0 opens the folder and tells the others what it says; where it cannot, it alone says why."""
-    from viewslots.training.console import Console
+    from viewslots.training.log import Console
     from viewslots.training.loop import Training
     from viewslots.training.settings import RunSettings
     from viewslots.training.start import assemble
@@ -209,7 +209,7 @@ def train_many(
     run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, seeds: str, changes: tuple[str, ...]
 ) -> None:
     """One process a seed."""
-    from viewslots.training.seeds import exit_code, parse_seeds, run_seeds, seed_folder
+    from viewslots.training.processes import exit_code, parse_seeds, run_seeds, seed_folder
 
     if "seed" in given:
         raise UserError("--seed and --seeds together: give one of them")

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from viewslots.errors import UserError
 from viewslots.training.distributed import Ranks
+from viewslots.training.processes import Interrupted, StopSignals
 from viewslots.training.run import RunFolder, Saver
 from viewslots.training.settings import RunSettings
-from viewslots.training.signals import Interrupted, StopSignals
 from viewslots.training.start import Parts
 from viewslots.training.state import Optimisers, gather_state, restore_state
 from viewslots.training.validation import ValidationResult, warnings

@@ -10,7 +10,7 @@ import pytest
 from trainings import SMALL, saved_steps, start
 
 from viewslots.errors import UserError
-from viewslots.training.seeds import SeedResults, exit_code, parse_seeds
+from viewslots.training.processes import SeedResults, exit_code, parse_seeds
 
 
 def test_seeds_as_written() -> None:

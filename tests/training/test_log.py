@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from viewslots.terminal import say
-from viewslots.training.console import Console
+from viewslots.training.log import Console
 
 
 def test_the_console_says_rate_and_remaining_time(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     clock = iter([100.0, 102.0, 104.0])
-    monkeypatch.setattr("viewslots.training.console.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("viewslots.training.log.time.monotonic", lambda: next(clock))
     console = Console(7205, ("nll", "view", "attr", "rho", "prs"), speaks=True, say=say)
     console.step(1)
     terms = dict.fromkeys(("loss", "nll", "view", "attr", "rho", "prs"), 1.5)
