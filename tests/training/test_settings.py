@@ -134,7 +134,9 @@ def test_seeds_hand_changes_on_and_resume_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: dict[int, Any] = {}
-    monkeypatch.setattr(processes, "run_seeds", lambda words, say: asked.update(words) or seeds.SeedResults({}, {}, 0))
+    monkeypatch.setattr(
+        processes, "run_seeds", lambda words, say: asked.update(words) or processes.SeedResults({}, {}, 0)
+    )
     (tmp_path / "seed-4").mkdir()
     (tmp_path / "seed-4" / "config.json").touch()
     change = ("schedule.temperature_start=2", "model.alpha=3")
