@@ -2,8 +2,8 @@
 
 python tools/measure_typical.py src/viewslots/shipped/compact
 
-Scenes of a seed that no training has used, four views each, answered as the method answers by default: as people are
-shown them.
+Scenes of the data that it was trained on, of a seed that no training has used, four views each, answered as the method
+answers by default: as people are shown them.
 """
 
 import sys
@@ -14,16 +14,18 @@ import numpy as np
 from viewslots.data.presets import data_preset
 from viewslots.files import sha256, write_json
 from viewslots.provenance import provenance
+from viewslots.runs import run_preset
 from viewslots.viewpoints.familiarity import TYPICAL_FILE, picture_errors
 from viewslots.viewpoints.scene import load
 
-PRESET, DATA = "clevr-m1", "generated pictures of CLEVR's spheres, cubes and cylinders on a grey floor"
+DATA = "generated pictures of CLEVR's spheres, cubes and cylinders on a grey floor"
 SEED, SPLIT, SCENES, VIEWS, AT_ONCE = 20_240_501, "test1", 100, 4, 5
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.995, 1.0)
 
 
 def measure(folder: Path) -> None:
-    reader, world = load(folder), data_preset(PRESET).world(None)
+    preset = str(run_preset(folder)["world"])
+    reader, world = load(folder), data_preset(preset).world(None)
     errors: list[float] = []
     for first in range(0, SCENES, AT_ONCE):
         scenes = [world.sample(SEED, SPLIT, index) for index in range(first, first + AT_ONCE)]
@@ -37,7 +39,7 @@ def measure(folder: Path) -> None:
         "mean": float(np.mean(errors)),
         "standard_deviation": float(np.std(errors, ddof=1)),
         "quantiles": {str(share): float(np.quantile(errors, share)) for share in QUANTILES},
-        "scenes": {"preset": PRESET, "seed": SEED, "split": SPLIT, "scenes": SCENES, "views": VIEWS},
+        "scenes": {"preset": preset, "seed": SEED, "split": SPLIT, "scenes": SCENES, "views": VIEWS},
         "weights_sha256": sha256(folder / "model.safetensors"),
         "provenance": provenance() | {"command": f"python tools/measure_typical.py {folder}"},
     }
