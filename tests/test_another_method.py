@@ -85,7 +85,7 @@ def test_it_is_drawn(run: Path, data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_no_stage_names_a_method(stage: str) -> None:
     """Neither the keys of the registry nor the classes behind them."""
-    classes = [place.partition(":")[2] for place in METHODS.values()]
+    classes = [one.place.partition(":")[2] for one in METHODS.values()]
     words = [*METHODS, *classes]
     pattern = re.compile("|".join(rf"\b{re.escape(word)}\b" for word in words), re.IGNORECASE)
     for path in sorted((SOURCE / stage).rglob("*.py")):

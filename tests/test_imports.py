@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "experiments": {"methods"},
     "metrics": {"data", "metrics"},
     "protocol": {"data", "methods", "metrics", "protocol"},
-    "report": {"metrics", "protocol", "report"},
+    "report": {"methods", "metrics", "protocol", "report"},
     "training": {
         "data",
         "metrics",

@@ -1,6 +1,10 @@
 """Unsupervised understanding of scenes from several pictures taken from unknown viewpoints."""
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Before torch is loaded: threads that spin while they wait make a busy machine ten times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from viewslots.viewpoints.scene import load as load

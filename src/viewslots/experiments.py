@@ -124,6 +124,14 @@ def known_experiment(name: object) -> Experiment | None:
     return EXPERIMENTS.get(full_name(str(name)))
 
 
+def slots_for(data: str | None, split: str) -> int | None:
+    """How many objects the paper's methods may find in a data set; None where no experiment learns from it."""
+    made = next((made for made in EXPERIMENTS.values() if made.data == data), None)
+    if made is None:
+        return None
+    return made.test_slots if split.startswith("test2") else int(made.model.slots)
+
+
 def pinned_steps(name: str) -> tuple[int, ...]:
     """Steps of this experiment from which others start, so that its runs keep them for good."""
     uses = [made.optimisation for made in EXPERIMENTS.values() if made.optimisation.pretrained_step]

@@ -1,6 +1,7 @@
 """Poses and intrinsics against the pictures themselves, and what batches say of cameras against trigonometry."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,13 +113,37 @@ def test_batches_say_where_cameras_stand(drawn: tuple[list[Scene], Pictures], wi
     assert SceneDataset(split).batch([0]).camera is None
 
 
-def test_a_pose_counts_by_where_it_looks_from() -> None:
+def aimed(position: np.ndarray) -> np.ndarray:
+    """A pose at `position` whose camera looks at the origin, not from straight above."""
+    back = position / np.linalg.norm(position)
+    right = np.cross([0.0, 0.0, 1.0], back)
+    right /= np.linalg.norm(right)
+    pose = np.eye(4)
+    pose[:3] = np.stack([right, np.cross(back, right), back, position], 1)
+    return pose
+
+
+def test_a_pose_that_looks_at_the_origin() -> None:
     world = FullWorld()
     pictures = world.render([world.sample(1, "train", 2)], 3)
-    camera = SceneDataset(SplitArrays.from_pictures("train", pictures), camera=True).batch([0]).camera
-    for view in range(3):
-        pose = pictures.pose[0, view]
-        np.testing.assert_allclose(camera[0, view], angles(pose[:3, 2], float(np.linalg.norm(pose[:3, 3]))), atol=1e-6)
+    places = np.array([[3.0, 0.0, 4.0], [0.0, -3.0, 4.0], [-2.0, 1.0, 2.0]])
+    pose = np.stack([aimed(place) for place in places])[None].astype(np.float32)
+    split = SplitArrays.from_pictures("train", replace(pictures, pose=pose))
+    camera = SceneDataset(split, camera=True).batch([0]).camera
+    for view, place in enumerate(places):
+        np.testing.assert_allclose(camera[0, view], angles(place, float(np.linalg.norm(place))), atol=1e-6)
+
+
+def test_a_pose_that_looks_elsewhere_is_refused() -> None:
+    """Azimuth, elevation and distance would be the same for cameras in different places."""
+    world = FullWorld()
+    pictures = world.render([world.sample(1, "train", 2)], 3)
+    down = np.repeat(np.eye(4, dtype=np.float32)[None, None], 3, 1)
+    down[0, :, :3, 3] = [[3, 0, 4], [0, 3, 4], [-3, 0, 4]]
+    split = SplitArrays.from_pictures("train", replace(pictures, pose=down))
+    assert SceneDataset(split).batch([0]).camera is None
+    with pytest.raises(UserError, match="scene 0: a camera does not look at the origin"):
+        SceneDataset(split, camera=True)
 
 
 def test_unknown_cameras_are_one_clear_line() -> None:

@@ -220,7 +220,7 @@ def test_all_views_seen_leaves_none_to_hold_out(
         ({"scenes": 4}, r"--scenes: 4 asked for, but test1 of .* has 3"),
         ({"scenes": 0}, "at least 1"),
         ({"frames": 0}, "at least 1"),
-        ({"starts": -1}, "at least one start"),
+        ({"starts": -1}, "search.starts cannot be"),
         ({"slots": 0}, "at least 1"),
         ({"views": 0}, "views"),
         ({"views": 6}, "6 views asked for"),

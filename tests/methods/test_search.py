@@ -338,11 +338,11 @@ def test_a_plain_answer_is_the_paper_s(model: Ocloc) -> None:
 
 
 def test_searches_that_cannot_be() -> None:
-    with pytest.raises(UserError, match="at least one start is needed, not 0"):
+    with pytest.raises(UserError, match=r"search\.starts cannot be 0: it must be 1 or more"):
         Search(0)
-    with pytest.raises(UserError, match="looks must be 0 or more, not -1"):
+    with pytest.raises(UserError, match=r"search\.looks cannot be -1: it must be 0 or above"):
         Search(looks=-1)
-    with pytest.raises(UserError, match="refinement must be 0 or more, not -3"):
+    with pytest.raises(UserError, match=r"search\.refinement cannot be -3: it must be 0 or above"):
         replace(Search(2), refinement=-3)
     with pytest.raises(UserError, match="per-view answers in one pass"):
         PerView(SMALL_OCLOC).infer(some_batch(), generator(), search=Search(2))

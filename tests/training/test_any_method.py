@@ -18,7 +18,8 @@ from viewslots.commands.training import train
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS
-from viewslots.methods.names import METHODS
+from viewslots.methods.contract import Losses
+from viewslots.methods.names import METHODS, Entry
 from viewslots.runs import load_run
 from viewslots.training.checkpoint import load_step, save_checkpoint
 from viewslots.training.distributed import Ranks
@@ -33,7 +34,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "toy", PLACE)
+    monkeypatch.setitem(METHODS, "toy", Entry(PLACE))
     monkeypatch.setitem(EXPERIMENTS, NAME, EXPERIMENT)
 
 
@@ -69,6 +70,51 @@ def hand_written(shapes: Path, *, clip: float) -> tuple[Toy, list[float], list[f
         second.step()
         minimised.append(loss.item())
     return model, minimised, norms
+
+
+def test_terms_are_logged_by_their_names(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever order a method answers them in."""
+    train(NAME, run=tmp_path / "one", **options(shapes))
+    forward = Toy.forward
+
+    def reversed_terms(self: Toy, *given: Any) -> Losses:
+        losses = forward(self, *given)
+        return replace(losses, terms=dict(reversed(losses.terms.items())))
+
+    monkeypatch.setattr(Toy, "forward", reversed_terms)
+    train(NAME, run=tmp_path / "other", **options(shapes))
+    assert rows(tmp_path / "one") == rows(tmp_path / "other")
+    assert {"learning_rate", "learning_rate_2"} <= rows(tmp_path / "one")[0].keys()
+
+
+class Normalised(Toy):
+    """With statistics that every process gathers for itself."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.norm = torch.nn.BatchNorm2d(3)
+
+
+def test_statistics_of_batches_are_not_shared_in_silence() -> None:
+    model = Normalised(EXPERIMENT.model)
+    with pytest.raises(UserError, match="running statistics are those of one process"):
+        model.share_statistics(lambda values: values)
+    Toy(EXPERIMENT.model).share_statistics(lambda values: values)
+    model.norm(torch.randn(4, 3, 2, 2) + 5)
+    assert model.norm.running_mean.abs().min() > 0.1
+    model.restart_statistics()
+    assert torch.equal(model.norm.running_mean, torch.zeros(3))
+
+
+def test_noise_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors in nested values are divided; a number that all scenes share is not."""
+    model = Toy(EXPERIMENT.model)
+    whole = (torch.arange(4), (torch.arange(8), 3))
+    monkeypatch.setattr(model, "draw_noise", lambda batch, generator: whole)
+    first, (second, number) = NoiseSource(model, seed=0, batch=4, ranks=Ranks(1, 2))(0, 2)
+    assert first.tolist() == [2, 3]
+    assert second.tolist() == [4, 5, 6, 7]
+    assert number == 3
 
 
 @pytest.mark.parametrize("clip", [0.02, 0.0])
@@ -152,7 +198,7 @@ def test_a_loss_without_named_parts(shapes: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Toy, "forward", lambda *given: replace(forward(*given), terms={}))
     train(NAME, run=tmp_path / "run", **options(shapes))
     [*_, row] = [row for row in rows(tmp_path / "run") if row["kind"] == "train"]
-    assert set(row) == {"step", "kind", "weighted", "loss", "learning_rate"}
+    assert set(row) == {"step", "kind", "weighted", "loss", "learning_rate", "learning_rate_2"}
 
 
 def test_its_settings_have_its_own_kinds() -> None:
@@ -193,7 +239,7 @@ def test_sums_of_an_older_checkpoint(shapes: Path, tmp_path: Path) -> None:
 # What stands in the source.
 
 FOLDER = Path(viewslots.training.__file__).parent
-CLASSES = {place.partition(":")[2] for place in METHODS.values()} | {
+CLASSES = {one.place.partition(":")[2] for one in METHODS.values()} | {
     "Ocloc",
     "Umbra",
     "PerView",
@@ -205,7 +251,7 @@ CLASSES = {place.partition(":")[2] for place in METHODS.values()} | {
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
 def test_no_line_of_training_names_a_method(path: Path) -> None:
     """Neither by its key, nor by its module or class, nor by the optimiser that one of them happens to use."""
-    modules = {place.split(".")[2] for place in METHODS.values() if place.startswith("viewslots.methods.")}
+    modules = {one.place.split(".")[2] for one in METHODS.values() if one.place.startswith("viewslots.methods.")}
     words = {word.lower() for word in {*METHODS, *modules, *CLASSES} - {"toy"}}
     text = path.read_text()
     found = [word for word in words if re.search(rf"(?<![a-z]){re.escape(word)}(?![a-z])", text.lower())]

@@ -385,7 +385,7 @@ def test_views_asked_for(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFix
     refuse("--views 7: scenes of this data set have 3", "tiny", run=tmp_path / "many", data=str(shapes), views=7)
     assert not (tmp_path / "many").exists()
     refuse("begun with --views 1, not 2", run=tmp_path / "one", resume=True, views=2)
-    refuse("views is 0", "tiny", run=tmp_path / "none", data=str(shapes), views=0)
+    refuse("run.views cannot be 0", "tiny", run=tmp_path / "none", data=str(shapes), views=0)
 
 
 SMALL_UMBRA = ("model.image_size=32", "model.object_decoder.final_scale=1", "model.background_decoder.final_scale=1")

@@ -1,6 +1,7 @@
 """Settings survive their JSON; --set: every constant of an experiment by its dotted name, of the type of its field."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,25 @@ def test_settings_survive_their_json() -> None:
     assert RunSettings.from_json(json.loads(json.dumps(wish.to_json()))) == wish
     with pytest.raises(UserError, match="lacks seed"):
         RunSettings.from_json({key: value for key, value in wish.to_json().items() if key != "seed"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("seed", "a", "run.seed cannot be 'a': it must be a whole number"),
+        ("seed", 2**63, "it must be a number of at most 63 bits"),
+        ("views", "4", "run.views cannot be '4'"),
+        ("precision", "fp8", "run.precision cannot be 'fp8': it must be one of bf16, fp32"),
+        ("fast", "yes", "run.fast cannot be 'yes'"),
+        ("pinned", "abc", "run.pinned cannot be"),
+        ("log_every", 2.5, "run.log_every cannot be 2.5"),
+        ("init", 7, "run.init cannot be 7"),
+    ],
+)
+def test_damaged_settings_are_refused(name: str, value: object, problem: str) -> None:
+    settings = plan_run("tiny", "live", stored_views=10, data_sha256=None)
+    with pytest.raises(UserError, match=re.escape(problem)):
+        RunSettings.from_json(settings.to_json() | {name: value})
 
 
 @pytest.mark.parametrize("preset", ["clevr-m1", "compact", "umbra"])

@@ -153,7 +153,7 @@ def test_bad_input_gets_one_clear_line(photos: list[Path], tmp_path: Path) -> No
         (("nobody", photos[0], "--out", tmp_path / "o"), "nobody"),
         (("compact", "--out", tmp_path / "o"), "at least one picture"),
         (("compact", photos[0], "--out", tmp_path / "o", "--slots", 0), "at least 1"),
-        (("compact", photos[0], "--out", tmp_path / "o", "--starts", -1), "at least one start"),
+        (("compact", photos[0], "--out", tmp_path / "o", "--starts", -1), "search.starts cannot be"),
     ):
         done = Call("decompose", *words, code=1)
         assert done.stdout == ""

@@ -295,7 +295,7 @@ def test_one_clear_line_for_what_cannot_be(reader: Reader, scene: InferredScene)
         reader.decompose(torch.rand(1, 3, 32, 32), slots=0)
     with pytest.raises(UserError, match="K must be at least 1"):
         reader.prior(0, slots=0)
-    with pytest.raises(UserError, match="at least one start"):
+    with pytest.raises(UserError, match=r"search\.starts cannot be"):
         reader.decompose(torch.rand(1, 3, 32, 32), starts=-1)
     with pytest.raises(UserError, match="at most 64 objects"):
         reader.decompose(torch.rand(1, 3, 32, 32), slots=10**9)

@@ -136,14 +136,14 @@ def _evaluated(
 ) -> None:
     from viewslots.data.store import Store
     from viewslots.files import plain_errors, write_json
-    from viewslots.protocol.evaluate import Plan, fewest_views
+    from viewslots.protocol.evaluate import Plan
     from viewslots.protocol.evaluate import evaluate as evaluated
     from viewslots.protocol.results import require_file, result
     from viewslots.provenance import provenance
 
     require_file(out)
     store = Store.open(data)
-    stored = fewest_views(store.split(asked["split"]))
+    stored = store.split(asked["split"]).size.views
     where = pick_device(device)
     if where == "cpu":
         _keep_memory()
@@ -250,16 +250,16 @@ def _training(config: dict[str, Any], step: int | None) -> dict[str, Any] | None
 
 
 def _default_slots(about: dict[str, Any], data_preset: str | None, asked: dict[str, Any]) -> int:
-    """As trained, or as the paper tests with more objects; the floor takes the paper's numbers for the data set."""
-    from viewslots.experiments import known_experiment
+    """As trained, or as the paper tests with more objects; what learns nothing takes the data set's numbers."""
+    from viewslots.experiments import known_experiment, slots_for
 
-    preset = known_experiment(about["preset"] or data_preset)
-    if asked["split"].startswith("test2"):
-        if preset is None:
-            raise UserError("--slots: this model's preset is not known, so say how many objects it may find on test2")
-        return int(preset.test_slots)
-    if "trained_slots" in about:
+    split, trained = asked["split"], known_experiment(about["preset"])
+    if not split.startswith("test2") and "trained_slots" in about:
         return int(about["trained_slots"])
-    if preset is None:
-        raise UserError("--slots: say how many objects may be found, since the data set names no preset")
-    return int(preset.model.slots)
+    if trained is not None and split.startswith("test2"):
+        return trained.test_slots
+    slots = slots_for(data_preset, split)
+    if slots is None:
+        known = data_preset or "this data set"
+        raise UserError(f"--slots: say how many objects may be found in {known}; nothing tells")
+    return slots

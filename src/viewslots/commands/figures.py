@@ -89,7 +89,7 @@ def figures(
     where = pick_device(device)
     method = _method(run, which, where)
     others = {source: _method(source, which, where) for source in compare}
-    trained_slots = getattr(method, "slots", None)
+    trained_slots = method.slots
     search = with_starts(method.default_search, starts)
     asked = Asked(trained_slots if slots is None else slots, seed, search)
     shown = _shown_scenes(data, split, scenes, views, method, where)
@@ -124,21 +124,20 @@ def _shown_scenes(
     data: Path, split: str, scenes: int, views: int | None, method: "Method", device: str
 ) -> "list[Shown]":
     """In the size that the method takes; the last views of those that it does not see are held out."""
-    from viewslots.data.dataset import SceneDataset
     from viewslots.data.store import Store
-    from viewslots.data.views import FirstViews, LastViews
-    from viewslots.protocol.evaluate import HELD_OUT_VIEWS
+    from viewslots.data.views import FirstViews, HeldOutViews
+    from viewslots.protocol.evaluate import HELD_OUT_VIEWS, shown_to
 
-    size, camera = getattr(method, "image_size", None), method.needs_camera
-    dataset = SceneDataset(Store.open(data).split(split), device=device, size=size, camera=camera)
+    dataset = shown_to(method, Store.open(data), split, device)
     if scenes > len(dataset):
         raise UserError(f"--scenes: {scenes} asked for, but {split} of {data} has {len(dataset)}; ask for fewer")
     stored = dataset.split.size
     views = min(PAPER_VIEWS, stored.views) if views is None else views
-    held_out = min(HELD_OUT_VIEWS, stored.views - views)
+    counts = dataset.split.view_counts
 
     def shown(scene: int) -> Shown:
-        new = dataset.batch([scene], LastViews(held_out)) if held_out > 0 else None
+        left = (stored.views if counts is None else int(counts[scene])) - views
+        new = dataset.batch([scene], HeldOutViews(views, min(HELD_OUT_VIEWS, left))) if left > 0 else None
         truth = dataset.truth([scene], FirstViews(views)).segment
         return Shown(dataset.batch([scene], FirstViews(views)), new, None if truth is None else truth[0].cpu().numpy())
 

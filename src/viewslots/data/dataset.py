@@ -18,6 +18,8 @@ from viewslots.types import BACKGROUND, SceneBatch
 from viewslots.types import SceneTruth as SceneTruth
 
 UPLOAD_SCENES = 64
+AIMED = 0.02
+"""Sine of the angle by which a camera may look past the origin."""
 TRUTH_OF_VIEWS = ("segment", "overlap", "shapes", "shadows", "depth_order", "camera")
 
 
@@ -112,10 +114,24 @@ class SceneDataset:
 def _camera_key(split: SplitArrays) -> str:
     """Where the cameras are known from."""
     if "pose" in split:
+        _require_aimed(split)
         return "pose"
     if "camera" in split and split["camera"].any():
         return "camera"
     raise UserError(f"split {split.name}: its cameras are not known, but the method must be told them")
+
+
+def _require_aimed(split: SplitArrays) -> None:
+    """Azimuth, elevation and distance say where a camera is only if it looks at the origin."""
+    pose = np.asarray(split["pose"], np.float64)
+    real = np.arange(pose.shape[1]) < (pose.shape[1] if split.view_counts is None else split.view_counts[:, None])
+    position, back = pose[..., :3, 3], pose[..., :3, 2]
+    apart = np.linalg.norm(np.cross(position, back), axis=-1) > AIMED * np.linalg.norm(position, axis=-1)
+    if (scenes := np.flatnonzero((apart & real).any(1))).size:
+        raise UserError(
+            f"split {split.name}, scene {scenes[0]}: a camera does not look at the origin, so azimuth, elevation and "
+            "distance, which the method must be told, do not say where it is"
+        )
 
 
 def camera_angles(back: Float[np.ndarray, "*lead 3"]) -> Float[np.ndarray, "*lead 4"]:

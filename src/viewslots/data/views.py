@@ -45,6 +45,17 @@ class LastViews:
 
 
 @dataclass(frozen=True)
+class HeldOutViews:
+    """The last M of those that are not among the first `given`. A scene that has no more shows its last one again."""
+
+    given: int
+    most: int
+
+    def choose(self, scene: int, stored: int) -> Sequence[int]:
+        return range(min(self.given, stored - 1), stored)[-self.most :]
+
+
+@dataclass(frozen=True)
 class RandomViews:
     """Between `fewest` and `most` views in random order: a function of seed, epoch and scene, whatever the batches."""
 

@@ -33,7 +33,7 @@ from viewslots.metrics.score import SceneScores, score_scenes
 from viewslots.protocol.evaluate import Plan, evaluate
 from viewslots.protocol.repeats import Values
 from viewslots.types import BACKGROUND, Pictures, Progress
-from viewslots.viewpoints.scene import InferredScene, Reader, decomposition_of, load, search_words
+from viewslots.viewpoints.scene import InferredScene, Reader, load, search_words
 
 MODEL, PRESET, SPLIT = "umbra", "clevr-m1", "test1"
 SCENES, VIEWS, NEW_VIEWS, FRAMES = 4, 4, 4, 60
@@ -129,7 +129,8 @@ def scores_of_answers(scenes: Sequence[InferredScene], store: Store) -> dict[str
     dataset, parts = SceneDataset(store.split(SPLIT)), []
     for index, scene in enumerate(scenes):
         truth = dataset.truth([index], FirstViews(VIEWS))
-        parts.append(score_scenes(decomposition_of(scene, scene.render_many(scene.views)), truth))
+        assert scene.answer is not None  # it was seen
+        parts.append(score_scenes(scene.answer.decomposition(), truth))
     scores = SceneScores.concatenate(parts)
     return {"paper": scores.paper(), "pooled": scores.pooled()}
 

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
 
@@ -42,6 +43,13 @@ def check_fields(config: object) -> None:
 
 def requirement(value: object, kind: Any) -> str:
     """What a value of this annotation must be; empty where it is."""
+    if kind is Any:
+        return ""
+    if get_origin(kind) is Literal:
+        return "" if value in get_args(kind) else f"one of {', '.join(map(str, get_args(kind)))}"
+    if get_origin(kind) in (Union, UnionType):
+        problems = [requirement(value, one) for one in get_args(kind)]
+        return "" if "" in problems else " or ".join(problems)
     bound: Bound | None = COUNT if kind is int else None
     if get_origin(kind) is Annotated:
         kind, bound = get_args(kind)
@@ -55,7 +63,7 @@ def requirement(value: object, kind: Any) -> str:
         item, *rest = get_args(kind)
         sized = isinstance(value, tuple) and (rest[-1] is Ellipsis or len(value) == len(rest) + 1)
         odd = next((entry for entry in value if requirement(entry, item)), None) if sized else value  # type: ignore[attr-defined]
-        return "" if odd is None else f"a list of {kind}"
+        return "" if odd is None else f"a list, {kind}"
     return "" if isinstance(value, kind) else f"{getattr(kind, '__name__', kind)}"
 
 

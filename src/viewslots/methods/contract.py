@@ -6,14 +6,16 @@ A method infers a scene once and is then asked many times: `infer` gives an `Ans
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from viewslots.errors import UserError
+from viewslots.methods.config import Whole, check_fields
 from viewslots.methods.inputs import check_batch
 from viewslots.methods.pretrained import Config, Pretrained
 from viewslots.methods.schedules import Optimisation, Schedule, Scheduled
@@ -33,17 +35,15 @@ class Search:
 
     starts: int = 1
     """Random starts of the inference, of which the one with the shortest description goes on."""
-    looks: int = 0
+    looks: Whole = 0
     """Further looks at what is left of the pictures when all that was found is taken away."""
-    refinement: int = 0
+    refinement: Whole = 0
     """Gradient steps on the codes, after the starts and after every further look."""
 
+    section = "search"
+
     def __post_init__(self) -> None:
-        if self.starts < 1:
-            raise UserError(f"at least one start is needed, not {self.starts}")
-        for name in ("looks", "refinement"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        check_fields(self)
 
     @property
     def draws(self) -> int:
@@ -59,17 +59,24 @@ class Answer(Protocol):
 
 
 @runtime_checkable
-class ViewpointAnswer(Answer, Protocol):
-    """An answer that tells viewpoints from objects."""
+class NewViewsAnswer(Answer, Protocol):
+    """An answer that can show its scenes from elsewhere."""
+
+    def new_views(self, batch: SceneBatch, generator: torch.Generator) -> Answer:
+        """The same scenes in further pictures, of which the viewpoints alone are inferred, or read from `camera`."""
+        ...
+
+
+@runtime_checkable
+class ViewpointAnswer(NewViewsAnswer, Protocol):
+    """An answer that infers viewpoints apart from objects."""
 
     @property
     def view_codes(self) -> Float[Tensor, "B M D"]:
         """One code a view: the mean of its posterior."""
         ...
 
-    def new_views(self, batch: SceneBatch, generator: torch.Generator) -> "ViewpointAnswer":
-        """The same scenes in further pictures, of which the viewpoints alone are inferred."""
-        ...
+    def new_views(self, batch: SceneBatch, generator: torch.Generator) -> "ViewpointAnswer": ...
 
 
 @dataclass(frozen=True)
@@ -114,10 +121,24 @@ class Method(Protocol):
     """Its key in the registry."""
     needs_camera: ClassVar[bool]
     """Whether batches must carry cameras."""
+    shows_new_views: ClassVar[bool]
+    """Whether its answers are NewViewsAnswers."""
     has_viewpoints: ClassVar[bool]
-    """Whether its answers are ViewpointAnswers."""
+    """Whether they are ViewpointAnswers."""
+    searches: ClassVar[bool]
+    """Whether `infer` can take a Search."""
     default_search: ClassVar[Search | None]
     """How it answers unless told otherwise: the same in what is scored and in what is shown."""
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Height and width of the pictures it takes; None: any."""
+        ...
+
+    @property
+    def slots(self) -> int | None:
+        """How many objects it was trained to look for; None: it must be told."""
+        ...
 
     def infer(
         self,
@@ -198,6 +219,7 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
     headline: ClassVar[tuple[str, ...]] = ()
     """Those that a line of progress shows; all, if it names none."""
     needs_camera: ClassVar[bool] = False
+    shows_new_views: ClassVar[bool] = False
     has_viewpoints: ClassVar[bool] = False
     default_search: ClassVar[Search | None] = None
     searches: ClassVar[bool] = False
@@ -271,9 +293,14 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
 
     def restart_statistics(self) -> None:
         """Running statistics begin anew: for pictures of another kind."""
+        for module in self.modules():
+            if isinstance(module, _NormBase):
+                module.reset_running_stats()
 
     def share_statistics(self, gather: Gather) -> None:
-        """Running statistics are those of all processes that train this model."""
+        """Running statistics are those of all processes that train this model: nobody broadcasts them."""
+        if any(isinstance(module, _NormBase) and module.track_running_stats for module in self.modules()):
+            raise UserError(f"{self.name}: its running statistics are those of one process; train it without torchrun")
 
     def parameter_counts(self) -> dict[str, int]:
         """By part; `total` first."""
@@ -286,6 +313,17 @@ def adam_options(device: torch.device) -> dict[str, Any]:
     on_gpu = device.type == "cuda"
     rate: float | Tensor = torch.zeros((), device=device) if on_gpu else 0.0
     return {"lr": rate, "fused": True, "capturable": on_gpu}
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same nested tuples and dataclasses with other tensors in them."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(mapped(item, change) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: mapped(getattr(value, field.name), change) for field in fields(value)})
+    return value
 
 
 def leaves_of(value: Any) -> Iterator[Any]:

@@ -11,12 +11,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from viewslots.errors import UserError
+from viewslots.methods.names import OLD_NAMES
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-OLD_NAMES = {"ocloc-per-view": "per-view"}
-"""Of methods, in folders that were written before."""
 
 
 class Config(Protocol):

@@ -13,7 +13,7 @@ from viewslots.methods.pretrained import CONFIG_FILE, find_file, read_settings
 def method_class(name: str) -> type[Method]:
     if name not in METHODS:
         raise UserError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
-    module, _, kind = METHODS[name].partition(":")
+    module, _, kind = METHODS[name].place.partition(":")
     return cast(type[Method], getattr(importlib.import_module(module), kind))
 
 

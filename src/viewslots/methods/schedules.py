@@ -46,6 +46,12 @@ def scaled(steps: int, factor: float) -> int:
     return max(1, round(steps * factor)) if steps else 0
 
 
+def counted_steps(settings: Any, factor: float) -> dict[str, Any]:
+    """Of settings: all fields NAME_steps and NAME_step, in a run that is `factor` times as long."""
+    names = [field.name for field in fields(settings) if field.name.endswith(("_steps", "_step"))]
+    return {name: scaled(getattr(settings, name), factor) for name in names}
+
+
 @dataclass(frozen=True)
 class Schedule:
     """step -> Scheduled. This one schedules nothing but the length of a run."""
@@ -62,9 +68,7 @@ class Schedule:
 
     def squeezed(self, steps: int) -> Self:
         """The same schedule over a run of `steps`: fields NAME_steps shrink or grow with it."""
-        names = [field.name for field in fields(self) if field.name.endswith("_steps")]
-        changed: dict[str, Any] = {name: scaled(getattr(self, name), steps / self.steps) for name in names}
-        return replace(self, steps=steps, **changed)
+        return replace(self, steps=steps, **counted_steps(self, steps / self.steps))
 
 
 @dataclass(frozen=True)
@@ -92,9 +96,7 @@ class Optimisation:
 
     def squeezed(self, factor: float) -> Self:
         """The same settings in a run that is `factor` times as long: all that count steps, by their names."""
-        names = [field.name for field in fields(self) if field.name.endswith(("_steps", "_step"))]
-        changed: dict[str, Any] = {name: scaled(getattr(self, name), factor) for name in names}
-        return replace(self, **changed)
+        return replace(self, **counted_steps(self, factor))
 
     def learning_rate_at(self, step: int) -> float:
         warmup = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0

@@ -14,14 +14,14 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset, SceneTruth
 from viewslots.data.store import SplitArrays, Store
-from viewslots.data.views import FirstViews, LastViews
+from viewslots.data.views import FirstViews, HeldOutViews, LastViews
 from viewslots.errors import UserError
-from viewslots.methods.contract import Method, Search, ViewpointAnswer
+from viewslots.methods.contract import Method, NewViewsAnswer, Search, ViewpointAnswer
 from viewslots.metrics.extras import Ratio, SceneRatios, hidden_share, scene_extras, signal_to_noise
 from viewslots.metrics.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
@@ -81,7 +81,7 @@ def evaluate(
 ) -> Repeats:
     """All repeats of all scenes of a split, scored."""
     dataset = shown_to(method, store, plan.split, device)
-    plan.require(fewest_views(dataset.split))
+    plan.require(dataset.split.size.views if plan.new_views is None else fewest_views(dataset.split))
     if plan.new_views is not None and not method.has_viewpoints:
         raise UserError("this method does not tell viewpoints from objects, so there are no viewpoints to estimate")
     scored: list[list[Scored]] = [[] for _ in range(plan.repeats)]
@@ -111,12 +111,12 @@ def evaluate(
 def shown_to(method: Method, store: Store, split: str, device: str) -> SceneDataset:
     """The scenes of a split as the method is shown them: in the size it takes, with their cameras if it asks for those.
 
-    A method without `image_size` takes pictures as they are.
+    A method whose `image_size` is None takes pictures as they are.
     """
     arrays, options = store.split(split), dict[str, Any]()
     if method.needs_camera:
         options["camera"] = True
-    size = getattr(method, "image_size", None)
+    size = method.image_size
     if size not in (None, (arrays.size.height, arrays.size.width)):
         options["size"] = size
     return SceneDataset(arrays, device=device, **options)
@@ -148,15 +148,23 @@ class Seen:
     given: SceneBatch
     new: SceneBatch | None
     """Last views: those scored in viewpoint estimation, held-out pictures otherwise."""
+    held_out: Bool[Tensor, "B"]
+    """Scenes with pictures that were not given; of the others `new` shows one that was, which does not count."""
     truth: SceneTruth
 
     @classmethod
     def of(cls, dataset: SceneDataset, scenes: list[int], plan: Plan) -> "Seen":
-        given, left = FirstViews(plan.views), fewest_views(dataset.split) - plan.views
-        count = plan.new_views or (min(HELD_OUT_VIEWS, left) if plan.extras else 0)
-        new = dataset.batch(scenes, LastViews(count)) if count else None
-        scored = given if plan.new_views is None else LastViews(count)
-        return cls(scenes[0], dataset.batch(scenes, given), new, dataset.truth(scenes, scored))
+        """Scenes with fewer views than are asked for show all they have, padded."""
+        M, split = plan.views, dataset.split
+        given = dataset.batch(scenes, FirstViews(M), padded_to=M)
+        counts = np.full(len(split), split.size.views) if split.view_counts is None else split.view_counts
+        held_out = torch.from_numpy(counts[scenes] > M).to(given.image.device)
+        if plan.new_views is not None:
+            last = LastViews(plan.new_views)
+            return cls(scenes[0], given, dataset.batch(scenes, last), held_out, dataset.truth(scenes, last))
+        room = min(HELD_OUT_VIEWS, split.size.views - M) if plan.extras and held_out.any() else 0
+        new = dataset.batch(scenes, HeldOutViews(M, room)) if room else None
+        return cls(scenes[0], given, new, held_out, dataset.truth(scenes, FirstViews(M), padded_to=M))
 
 
 @dataclass(frozen=True)
@@ -218,7 +226,7 @@ def answered(method: Method, seen: Seen, plan: Plan, repeat: int) -> Scored:
     """
     generator = keyed_generator(plan.seed, repeat, seen.first)
     answer = method.infer(seen.given, generator, plan.slots, plan.search)
-    viewing = cast(ViewpointAnswer, answer) if method.has_viewpoints else None
+    viewing = cast(NewViewsAnswer, answer) if method.shows_new_views else None
     if plan.new_views is not None:
         assert viewing is not None
         assert seen.new is not None
@@ -231,15 +239,17 @@ def answered(method: Method, seen: Seen, plan: Plan, repeat: int) -> Scored:
         return Scored(scores, SceneRatios({}), None)
     extras = scene_extras(decomposition, seen.truth, seen.given)
     novel = SceneRatios({NOVEL: novel_views(viewing, seen, generator)})
-    return Scored(scores, extras.merge(novel), None if viewing is None else plain_codes(viewing))
+    codes = plain_codes(cast(ViewpointAnswer, answer)) if method.has_viewpoints else None
+    return Scored(scores, extras.merge(novel), codes)
 
 
-def novel_views(viewing: ViewpointAnswer | None, seen: Seen, generator: torch.Generator) -> Ratio:
+def novel_views(viewing: NewViewsAnswer | None, seen: Seen, generator: torch.Generator) -> Ratio:
     """PSNR of held-out pictures, of which the viewpoints alone were estimated: can the scene be seen from there?"""
     if viewing is None or seen.new is None:
         return Ratio.nothing(len(seen.given.image))
     shown = viewing.new_views(seen.new, generator).decomposition()
-    return signal_to_noise(shown.reconstruction, seen.new)
+    counted = replace(seen.new, view_mask=seen.new.view_mask & seen.held_out[:, None])
+    return signal_to_noise(shown.reconstruction, counted)
 
 
 def plain_codes(answer: ViewpointAnswer) -> Float[np.ndarray, "B M D"]:
@@ -252,6 +262,8 @@ def camera_scores(
     """R2 of the probes, a repeat each, fitted on the codes of the validation scenes in as many views."""
     nothing = [SceneRatios({name: Ratio.nothing(len(dataset)) for name in CAMERA_SCORES})] * plan.repeats
     if not method.has_viewpoints or "camera" in facts.unknown or FIT_SPLIT not in store.splits:
+        return nothing
+    if fewest_views(dataset.split) < plan.views:  # padded views have no code worth a probe
         return nothing
     fit = shown_to(method, store, FIT_SPLIT, str(dataset.device))
     count = min(len(fit), FIT_SCENES)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from viewslots.methods.names import METHODS, entry
 from viewslots.metrics.extras import SHADOW
-from viewslots.report.rows import COMPARED_WITH, DATASETS, FLOOR, PAPERS_OWN, PaperTable, Result, search_of, title
+from viewslots.report.rows import DATASETS, PaperTable, Result, search_of, title
 
 PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 """Test scenes of the paper; 100 for the multi-view sets."""
@@ -25,7 +26,7 @@ def legend(results: Sequence[Result]) -> tuple[str, ...]:
 def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
     floor = (
         "The floor is k-means on colours and places with as many clusters; it learns nothing."
-        if any(result["method"] == FLOOR for result in results)
+        if any(not entry(result["method"]).learns for result in results)
         else "There is no floor in these tables; viewslots evaluate kmeans --data ... --out ... gives one."
     )
     searched = (
@@ -82,7 +83,7 @@ def _missing(result: Result, paper: PaperTable | None) -> Iterator[str]:
 
 
 def _training(result: Result, paper: PaperTable | None) -> Iterator[str]:
-    if result["method"] == FLOOR:
+    if not entry(result["method"]).learns:
         return
     training = result.get("training")
     if not training or not training.get("steps"):
@@ -99,9 +100,10 @@ def _training(result: Result, paper: PaperTable | None) -> Iterator[str]:
 def _network(result: Result, paper: PaperTable | None) -> Iterator[str]:
     count = result.get("parameters")
     size = f"{count / 1e6:.1f} M parameters" if isinstance(count, int) else ""
-    if result["method"] == FLOOR or is_papers_network(result):
+    if not entry(result["method"]).learns or is_papers_network(result):
         return
-    near = COMPARED_WITH.get(result["method"]) in PAPERS_OWN.values()
+    papers_own = {one.paper_row for one in METHODS.values() if one.papers_own}
+    near = entry(result["method"]).paper_row in papers_own
     name = "not the paper's network" if near else "our own code of this method"
     yield f"{title(result)}: {name}{f' ({size})' if size else ''}."
 
@@ -109,7 +111,7 @@ def _network(result: Result, paper: PaperTable | None) -> Iterator[str]:
 def is_papers_network(result: Result) -> bool:
     """A method of the paper in the size of the paper: `clevr-m1`, or in full `ocloc/clevr-m1`."""
     variant, _, data = str(result.get("preset")).rpartition("/")
-    return result["method"] in PAPERS_OWN and variant in ("", result["method"]) and data in DATASETS
+    return entry(result["method"]).papers_own and variant in ("", result["method"]) and data in DATASETS
 
 
 def _slots(result: Result, paper: PaperTable | None) -> Iterator[str]:

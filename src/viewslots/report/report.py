@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from viewslots.methods.names import entry
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.results import find_results
 from viewslots.report.notes import general_notes, legend, result_notes
 from viewslots.report.pages import Block, Folded, Heading, Notes, Row, Table, Text, markdown, page
 from viewslots.report.rows import (
     DATASETS,
-    FLOOR,
     MISSING,
     SPLITS,
     PaperTable,
@@ -97,7 +97,7 @@ def _order(key: Key) -> tuple[object, ...]:
 def section(key: Key, results: Sequence[Result]) -> Iterator[Block]:
     """One of the paper's tables (for one data set), or our numbers alone where the paper has none."""
     _, dataset, split, views, new = key
-    results = sorted(results, key=lambda one: (one["method"] == FLOOR, title(one)))
+    results = sorted(results, key=lambda one: (not entry(one["method"]).learns, title(one)))
     paper = find_table(dataset, split, views, new)
     shown = DATASETS.get(dataset, dataset)
     seen = f"M = {views}" if new is None else f"viewpoint estimation, {views} given and {new} new views"

@@ -7,12 +7,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from viewslots.methods.names import entry
 from viewslots.metrics.score import METRICS
 from viewslots.report.pages import Cell, Row
 
 Result = Mapping[str, Any]
 MISSING = Cell("N/A")
-FLOOR = "kmeans"
 
 DATASETS = {
     "clevr-m1": "CLEVR-M1",
@@ -25,13 +25,6 @@ DATASETS = {
 }
 """Data presets by the paper's names, in its order."""
 SPLITS = {"test1": "Test 1", "test2": "Test 2", "test1-large": "Test 1", "test2-large": "Test 2"}
-PROPOSED, BASELINE = "Proposed", "Baseline"
-PAPERS_OWN = {"ocloc": PROPOSED, "per-view": BASELINE, "ocloc-per-view": BASELINE}
-"""Methods of the paper itself, and their rows in its tables; the last name is that of older results."""
-COMPARED_WITH = PAPERS_OWN | {"umbra": PROPOSED, "slot-attention": "Slot Attn"}
-"""Rows of the paper that methods are measured by, where they are not called alike."""
-TITLES = {"ocloc": "OCLOC", "per-view": "per-view baseline", "ocloc-per-view": "per-view baseline"}
-"""What rows call a method, if not by its name."""
 SEARCHED = {"starts": "start", "looks": "further look", "refinement": "gradient step"}
 NUMBERED = {"tab:multi": "Table 1", "tab:single": "Table 2"}
 
@@ -80,8 +73,8 @@ class PaperTable:
         return next((row for row in self.rows if row.method == method), None)
 
     def row_beside(self, method: str) -> PaperRow | None:
-        """What a method of ours is measured by: the row that COMPARED_WITH says, or that of the same name."""
-        wanted = COMPARED_WITH.get(method, method).lower()
+        """What a method of ours is measured by: the row that the registry says, or that of the same name."""
+        wanted = (entry(method).paper_row or method).lower()
         return next((row for row in self.rows if row.method.lower() == wanted), None)
 
 
@@ -106,7 +99,7 @@ def find_table(dataset: str | None, split: str, views: int, new_views: int | Non
 
 def _row(row: Mapping[str, Any]) -> PaperRow:
     scores = {name: None if value is None else Published(**value) for name, value in row["scores"].items()}
-    return PaperRow(row.get("method", PROPOSED), scores)
+    return PaperRow(row.get("method", "Proposed"), scores)  # tables of one method do not name it
 
 
 def verdict(ours: Mapping[str, float] | None, paper: Published | None) -> str:
@@ -120,9 +113,9 @@ def verdict(ours: Mapping[str, float] | None, paper: Published | None) -> str:
 
 def title(result: Result) -> str:
     """What tells one row of ours from another."""
-    if result["method"] == FLOOR:
+    if not entry(result["method"]).learns:
         name, details = "floor: k-means on colours and places", []
-        if result.get("run") != FLOOR:
+        if result.get("run") != result["method"]:
             details.append(str(result.get("run")))
     else:
         name, details = f"ours: {', '.join(kind(result))}", [str(result.get("run")), answers_in_words(result)]
@@ -134,7 +127,7 @@ def title(result: Result) -> str:
 def kind(result: Result) -> list[str]:
     """Method and preset. Presets are short names (`compact`) or METHOD/DATA (`ocloc-compact/clevr-m1`)."""
     method, preset = result["method"], result.get("preset") or "unknown preset"
-    words = [TITLES.get(method, method)]
+    words = [entry(method).title or method]
     variant, _, data = preset.rpartition("/")
     if variant == method or variant.startswith(f"{method}-"):
         words += [variant.removeprefix(method).removeprefix("-"), data]
@@ -160,7 +153,7 @@ def answers_in_words(result: Result) -> str:
 
 def our_row(result: Result, kind: str) -> Row:
     cells = tuple(our_cell(result[kind].get(name)) for name in METRICS)
-    return Row(title(result), cells, "floor" if result["method"] == FLOOR else "ours")
+    return Row(title(result), cells, "ours" if entry(result["method"]).learns else "floor")
 
 
 def our_cell(estimate: Mapping[str, float] | None, digits: int = 3) -> Cell:

@@ -67,7 +67,8 @@ class Ranks:
         if self.count == 1:
             return model
         with warnings.catch_warnings():
-            # Buffers (running statistics) are equal on all ranks already. Torch 2.13 has another name for the option.
+            # Methods see to it that running statistics are equal on all ranks (share_statistics).
+            # Torch 2.13 has another name for the option.
             warnings.simplefilter("ignore", FutureWarning)
             return DistributedDataParallel(model, broadcast_buffers=False)
 

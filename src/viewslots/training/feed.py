@@ -6,7 +6,7 @@ the device, except rendering live scenes.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from viewslots.data.resize import Resize
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
 from viewslots.errors import UserError
-from viewslots.methods.contract import TrainableMethod
+from viewslots.methods.contract import TrainableMethod, mapped
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.distributed import Ranks
@@ -134,9 +134,7 @@ class NoiseSource:
 
     def __call__(self, step: int, views: int) -> Any:
         generator = keyed_generator(self.model.device, "noise", self.seed, step)
-        noise = self.model.draw_noise(self.whole(views), generator)
-        parts = {field.name: self.share(getattr(noise, field.name)) for field in fields(noise)}
-        return replace(noise, **parts)
+        return mapped(self.model.draw_noise(self.whole(views), generator), self.share)
 
     def share(self, values: Tensor) -> Tensor:
         """The leading dimension counts scenes, or things that belong to scenes."""

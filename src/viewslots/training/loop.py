@@ -127,7 +127,9 @@ class Training:
 
     def log(self) -> None:
         """Means since the last row. Here, in validations and in checkpoints alone the host waits for the device."""
-        row: dict[str, Any] = self.means() | {"learning_rate": self.settings.optimisation.learning_rate_at(self.done)}
+        first, *others = self.settings.optimisation.learning_rates_at(self.done)
+        row: dict[str, Any] = self.means() | {"learning_rate": first}
+        row |= {f"learning_rate_{number}": rate for number, rate in enumerate(others, 2)}
         self.sums, self.facts["count"] = torch.zeros_like(self.sums), 0
         (before, then), self._clock = self._clock, (self.done, time.monotonic())
         row["steps_per_second"] = (self.done - before) / max(self._clock[1] - then, 1e-9)

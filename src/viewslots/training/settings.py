@@ -7,18 +7,18 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
 from viewslots.experiments import Experiment, experiment, full_name, pinned_steps
-from viewslots.methods.config import from_values, frozen
+from viewslots.methods.config import Bound, check_fields, from_values, frozen
 from viewslots.methods.contract import Precision
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation, Schedule, scaled
 
 LIVE = "live"
-SEEDS = 2**63
-"""Generators take seeds below this, and above its negative."""
+Seed = Annotated[int, Bound("a number of at most 63 bits", lambda value: abs(value) < 2**63)]
+"""As generators take it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RunSettings:
     """Of its meta.json, which holds the checksums of all files."""
     world: str
     """The data preset that live scenes come from."""
-    seed: int
+    seed: Seed
     init: str | None
     """Where the first weights came from, if not from the seed."""
     pinned: tuple[int, ...]
@@ -52,11 +52,10 @@ class RunSettings:
     checkpoint_every: int
     log_every: int
 
+    section = "run"
+
     def __post_init__(self) -> None:
-        require_counts({"--validate-every": self.validate_every, "--checkpoint-every": self.checkpoint_every})
-        require_counts({"log_every": self.log_every, "views": self.views})
-        if not -SEEDS < self.seed < SEEDS:
-            raise UserError(f"--seed is {self.seed}, but must have at most 63 bits")
+        check_fields(self)
         if trainable_class(self.method).config_class is not type(self.model):
             raise UserError(f"--method {self.method} is not for the experiment {self.preset}")
 

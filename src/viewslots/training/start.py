@@ -148,8 +148,8 @@ def assemble(settings: RunSettings, device: torch.device, ranks: Ranks, weights:
     else:
         # Twins of weights would hide gradients from what averages them over the ranks.
         module = model.fast("fp32").module if settings.fast else model
-        step = EagerStep(ranks.wrap(module), optimisers, settings.precision, clip_norm)
-    feed, validation = open_data(settings, device, ranks)
+        step = EagerStep(ranks.wrap(module), optimisers, settings.precision, clip_norm, names=model.terms)
+    feed, validation = open_data(settings, model, device, ranks)
     noise = NoiseSource(model, seed=settings.seed, batch=settings.batch, ranks=ranks)
     return Parts(model, optimisers, step, feed, noise, validation)
 
@@ -176,9 +176,10 @@ def start_from(model: Model, weights: Model) -> None:
     model.restart_statistics()
 
 
-def open_data(settings: RunSettings, device: torch.device, ranks: Ranks) -> tuple[Feed, Validation | None]:
-    size, views = (settings.model.image_size, settings.model.image_size), settings.views
-    camera = trainable_class(settings.method).needs_camera
+def open_data(
+    settings: RunSettings, model: Model, device: torch.device, ranks: Ranks
+) -> tuple[Feed, Validation | None]:
+    size, camera, views = model.image_size, model.needs_camera, settings.views
     chosen: dict[str, Any] = {"seed": settings.seed, "batch": settings.batch, "size": size, "camera": camera}
     chosen |= {"device": device, "ranks": ranks}
     if settings.data == LIVE:

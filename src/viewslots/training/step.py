@@ -47,7 +47,10 @@ def trained_parameters(optimisers: Sequence[torch.optim.Optimizer]) -> list[nn.P
 
 
 class EagerStep:
-    """Forward, backward, clip, move. `module` answers Losses: a method, its fast twin, or one wrapped for ranks."""
+    """Forward, backward, clip, move. `module` answers Losses: a method, its fast twin, or one wrapped for ranks.
+
+    `names`: the order of the terms that are answered.
+    """
 
     def __init__(
         self,
@@ -56,9 +59,10 @@ class EagerStep:
         precision: Precision,
         clip_norm: float = 0.0,
         twins: WeightTwins | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         self.module, self.optimisers, self.precision, self.clip_norm = module, optimisers, precision, clip_norm
-        self.twins = twins
+        self.twins, self.names = twins, names
 
     def __call__(
         self, batch: SceneBatch, noise: Any, scheduled: Scheduled, learning_rates: Sequence[float]
@@ -86,7 +90,8 @@ class EagerStep:
             nn.utils.clip_grad_norm_(trained_parameters(self.optimisers), self.clip_norm)
         for optimiser in self.optimisers:
             optimiser.step()
-        terms = [value.detach().mean() for value in losses.terms.values()]
+        names = losses.terms if self.names is None else self.names
+        terms = [losses.terms[name].detach().mean() for name in names]
         stacked = torch.stack(terms) if terms else loss.new_zeros(0)
         return StepTerms(loss.detach(), losses.comparable.detach().mean(), stacked)
 
@@ -165,7 +170,7 @@ def fast_step(
     if on_gpu:
         torch.backends.cudnn.benchmark = True
     twin = model.fast(precision)
-    step = EagerStep(twin.module, optimisers, precision, clip_norm, twin.weights)
+    step = EagerStep(twin.module, optimisers, precision, clip_norm, twin.weights, model.terms)
     return GraphStep(step) if on_gpu and model.capturable else step
 
 

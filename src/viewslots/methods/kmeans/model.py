@@ -42,8 +42,12 @@ class KMeansMethod:
 
     name: ClassVar[str] = "kmeans"
     needs_camera: ClassVar[bool] = False
+    shows_new_views: ClassVar[bool] = False
     has_viewpoints: ClassVar[bool] = False
+    searches: ClassVar[bool] = False
     default_search: ClassVar[Search | None] = None
+    image_size: None = None
+    slots: None = None
 
     @torch.no_grad()
     def infer(

@@ -47,7 +47,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     schedule_class = OclocSchedule
     terms = tuple(field.name for field in fields(ElboTerms))
     headline = ("nll", "view", "attr", "rho", "prs")
-    has_viewpoints = True
+    shows_new_views = has_viewpoints = True
     searches = True
 
     def __init__(
