@@ -29,7 +29,7 @@ def decompose(
     Pictures are turned upright, cropped to the square in the middle and made as small as the model sees.
 
     Args:
-        run: A run folder, a saved model, or the name of a shipped one (umbra, compact).
+        run: A run folder, a saved model, or the name of a shipped one (umbra, umbra-around, compact).
         images: Pictures of one scene from different places: PNG, JPEG, WebP, GIF, BMP, TIFF.
         out: Folder for layers/, complete/, reconstruction/, observation/, sheet.png and scene.json.
         slots: How many objects may be found at most.

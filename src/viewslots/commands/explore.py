@@ -11,7 +11,7 @@ def explore(
     """A web page on this machine: look at scenes, move the camera, switch objects off, mix two scenes.
 
     Args:
-        run: A run folder, a saved model, or the name of a shipped one (umbra, compact).
+        run: A run folder, a saved model, or the name of a shipped one (umbra, umbra-around, compact).
         port: Where the page is found; 0 takes any port that is free.
         host: Who may see it: 127.0.0.1 is this machine alone. Anyone who reaches another address may use the page.
         device: Where to compute; auto takes a GPU if there is one.
