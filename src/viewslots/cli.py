@@ -52,7 +52,8 @@ def main() -> None:
         )
         sys.stdout.flush()
     except KeyboardInterrupt:
-        say("viewslots: interrupted; make-data and convert go on where they stopped when called again")
+        resumes = sys.argv[1:2] in (["make-data"], ["convert"])
+        say("viewslots: interrupted" + ("; the same command goes on where it stopped" if resumes else ""))
         raise SystemExit(130) from None
     except BrokenPipeError:
         raise SystemExit(1) from None

@@ -101,7 +101,7 @@ def _pointed(run: Path, which: Which) -> str:
             )
         raise UserError(
             f"{run}: no best model yet (none counts before a validation after the single-view phase); train on, with "
-            "--resume if it was stopped"
+            "--resume if it was stopped, or take the newest by --which last"
         )
     name = read_json(pointer).get("folder")
     if not isinstance(name, str) or not re.fullmatch(rf"{which}-[\w-]+", name) or not (run / name).is_dir():

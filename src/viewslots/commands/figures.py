@@ -89,9 +89,8 @@ def figures(
     where = pick_device(device)
     method = _method(run, which, where)
     others = {source: _method(source, which, where) for source in compare}
-    trained_slots = method.slots
     search = with_starts(method.default_search, starts)
-    asked = Asked(trained_slots if slots is None else slots, seed, search)
+    asked = Asked(_slots(method, data, split) if slots is None else slots, seed, search)
     shown = _shown_scenes(data, split, scenes, views, method, where)
     parts, answers = _own_parts(method, run, shown, asked, frames)
     parts += _comparison({_name(run): (answers, search)}, others, shown, asked, plain=starts == 0)
@@ -114,6 +113,17 @@ def _method(source: str, which: Which, device: str) -> "Method":
         return untrained
     # Refinement follows codes; gradients of weights would be in its way.
     return load_run(source, which=which).requires_grad_(False).to(device)
+
+
+def _slots(method: "Method", data: Path, split: str) -> int:
+    """As trained; of a method that learns nothing, as the paper's methods have it on this data set."""
+    from viewslots.data.store import Store
+    from viewslots.experiments import slots_for
+
+    slots = method.slots or slots_for(Store.open(data).meta.plan.preset, split)
+    if slots is None:
+        raise UserError("--slots: say how many objects may be found; neither method nor data set tells")
+    return slots
 
 
 def _name(source: str) -> str:

@@ -81,7 +81,7 @@ class Reader:
         if not isinstance(self.model, SceneMethod):
             raise UserError(
                 f"{self.name or 'this model'}: {self.model.name} knows no scene apart from its views, "
-                "so there is no camera to turn; take another method, such as umbra"
+                "so it cannot be turned or edited; `viewslots figures` draws its layers"
             )
         self.model.eval()
 
