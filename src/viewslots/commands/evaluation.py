@@ -198,7 +198,7 @@ def _method(run: str, which: Which, device: str) -> "tuple[Method, dict[str, Any
     from viewslots.methods.registry import untrained_method
     from viewslots.runs import load_run, run_preset
 
-    untrained = untrained_method(run)
+    untrained = None if Path(run).is_dir() else untrained_method(run)
     if untrained is not None:
         return untrained, {"run": run, "method": untrained.name, "preset": None, "training": None}
     while True:
