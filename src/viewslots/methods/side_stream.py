@@ -6,11 +6,15 @@ is made there may be used only after `join`, and must stay referenced until then
 """
 
 import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 @functools.cache
@@ -37,6 +41,15 @@ class SideStream(AbstractContextManager["SideStream"]):
     ) -> None:
         if self.stream is not None:
             self._inside.__exit__(kind, error, trace)
+
+    def beside(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Work whose answer is asked for after `join`: begun at once on the side stream, or, where there is none, done
+        when it is asked for."""
+        if self.stream is None:
+            return work
+        with self:
+            answer = work()
+        return lambda: answer
 
     def lend(self, *tensors: Tensor) -> None:
         """Tensors of the main work that side work keeps for its backward pass: not to be reused before it is over."""

@@ -89,12 +89,10 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         whose nll is not finite does not enter NVIL's running statistics.
         """
         side, image_model = SideStream(batch.image.device), self.image_model
-        with side:
-            baseline = self.nvil.baseline(batch.image, batch.view_mask)
+        baseline = side.beside(lambda: self.nvil.baseline(batch.image, batch.view_mask))
         posterior = self.infer_posterior(batch, noise, background_index)
         side.lend(*vars(posterior).values())
-        with side:
-            kls = divergences(posterior, batch.view_mask, self.config.alpha)
+        kls = side.beside(lambda: divergences(posterior, batch.view_mask, self.config.alpha))
         latents = self.sample(posterior, noise, annealing)
         cost = image_model.training_cost(self.generation(latents), latents, batch, annealing, noise)
         side.join()
@@ -102,8 +100,8 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, image_model.sigma_x),
             nll=cost.nll,
-            **kls,
-            **self.nvil.terms(baseline, batch.view_mask, posterior, cost.nll),
+            **kls(),
+            **self.nvil.terms(baseline(), batch.view_mask, posterior, cost.nll),
             costs=annealing.weight_costs * (objects + cost.prices),
         )
 
