@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewslots.experiments import Experiment
 from viewslots.methods.config import Amount, Positive, Whole, check_fields, from_values
 from viewslots.methods.contract import Losses, Search, TrainableMethod
+from viewslots.methods.experiment import Experiment
 from viewslots.methods.schedules import Optimisation, Scalar, Schedule, Scheduled
 from viewslots.types import Decomposition, SceneBatch
 

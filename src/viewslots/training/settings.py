@@ -10,9 +10,10 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
-from viewslots.experiments import Experiment, experiment, full_name, pinned_steps
+from viewslots.experiments import experiment, full_name, pinned_steps
 from viewslots.methods.config import Bound, check_fields, from_values, frozen
 from viewslots.methods.contract import Precision
+from viewslots.methods.experiment import Experiment
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation, Schedule, scaled
 

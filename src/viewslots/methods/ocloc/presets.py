@@ -5,6 +5,7 @@ The paper's multi-view model has the defaults of OclocConfig, OclocSchedule and 
 
 from dataclasses import replace
 
+from viewslots.methods.experiment import Experiment
 from viewslots.methods.ocloc.config import DecoderConfig, NvilConfig, OclocConfig, StartConfig
 from viewslots.methods.ocloc.schedule import OclocSchedule
 from viewslots.methods.schedules import Optimisation
@@ -119,3 +120,39 @@ TINY_SCHEDULE = OclocSchedule(
 TINY_OPTIMISATION = Optimisation(
     batch_size=24, learning_rate=3e-3, decay_factor=0.1, decay_steps=2400, warmup_steps=100, single_view_steps=1000
 )
+
+HALF_CIRCLE, FULL_CIRCLE = ("clevr-m1", "clevr-m2"), {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
+"""Of viewpoints. The paper trains on a half circle first, and goes on from there to the full one."""
+MULTI_VIEW = (*HALF_CIRCLE, *FULL_CIRCLE)
+
+
+def multi_view(method: str, kind: str, model: OclocConfig) -> dict[str, Experiment]:
+    """The paper's curriculum of its four multi-view sets."""
+    first = {data: Experiment(method, data, model, OclocSchedule(), Optimisation()) for data in HALF_CIRCLE}
+    second = {
+        data: replace(
+            first[before],
+            data=data,
+            schedule=SECOND_STAGE_SCHEDULE,
+            optimisation=second_stage(f"{kind}/{before}"),
+        )
+        for data, before in FULL_CIRCLE.items()
+    }
+    return {f"{kind}/{data}": made for data, made in (first | second).items()}
+
+
+def single_view(model: OclocConfig, data: str, test_slots: int, schedule: OclocSchedule) -> Experiment:
+    return Experiment("ocloc", data, model, schedule, SINGLE_OPTIMISATION, views=1, test_slots=test_slots)
+
+
+EXPERIMENTS = {
+    **multi_view("ocloc", "ocloc", OclocConfig()),
+    "ocloc/dsprites": single_view(DSPRITES, "dsprites", 9, SINGLE_SCHEDULE),
+    "ocloc/abstract": single_view(ABSTRACT, "abstract", 7, SINGLE_SCHEDULE),
+    "ocloc/clevr": single_view(CLEVR, "clevr", 11, CLEVR_SCHEDULE),
+    **multi_view("ocloc", "ocloc-compact", COMPACT),
+    "ocloc-compact/clevr-mixed": Experiment("ocloc", "clevr-mixed", COMPACT, OclocSchedule(), Optimisation()),
+    "ocloc-tiny/clevr-m1": Experiment(
+        "ocloc", "clevr-m1", TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=2, test_slots=3
+    ),
+}

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from viewslots.methods.experiment import Experiment
 from viewslots.methods.schedules import Optimisation, Schedule
 from viewslots.methods.slot_attention.config import SlotAttentionConfig
 
@@ -55,3 +56,17 @@ TINY_OPTIMISATION = Optimisation(
     warmup_steps=50,
     single_view_steps=0,
 )
+
+
+def published(model: SlotAttentionConfig, data: str, test_slots: int) -> Experiment:
+    return Experiment("slot-attention", data, model, SCHEDULE, OPTIMISATION, views=1, test_slots=test_slots)
+
+
+EXPERIMENTS = {
+    "slot-attention/dsprites": published(DSPRITES, "dsprites", 9),
+    "slot-attention/abstract": published(ABSTRACT, "abstract", 7),
+    "slot-attention/clevr": published(CLEVR, "clevr", 11),
+    "slot-attention-tiny/dsprites": Experiment(
+        "slot-attention", "dsprites", TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=1, test_slots=3
+    ),
+}

@@ -1,6 +1,7 @@
 """Umbra as a second stage after the compact OCLOC."""
 
-from viewslots.methods.ocloc.presets import COMPACT
+from viewslots.methods.experiment import Experiment
+from viewslots.methods.ocloc.presets import COMPACT, MULTI_VIEW
 from viewslots.methods.schedules import Optimisation
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 
@@ -17,3 +18,9 @@ def umbra_optimisation(pretrained: str) -> Optimisation:
     return Optimisation(
         learning_rate=2e-4, decay_steps=5_334, warmup_steps=400, single_view_steps=0, pretrained_preset=pretrained
     )
+
+
+EXPERIMENTS = {
+    f"umbra/{data}": Experiment("umbra", data, UMBRA, UMBRA_SCHEDULE, umbra_optimisation(f"ocloc-compact/{data}"))
+    for data in (*MULTI_VIEW, "clevr-mixed")
+}
