@@ -14,12 +14,12 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not (torch.cuda.is_available() or INTERPRETED):
     pytest.skip("no CUDA device", allow_module_level=True)
 
+from viewslots.methods.fast.epilogue import plain_bias_relu_shuffle  # noqa: E402
+from viewslots.methods.fast.epilogue_cuda import BiasReluShuffle  # noqa: E402
+from viewslots.methods.fast.features import plain_add_norm  # noqa: E402
+from viewslots.methods.fast.features_cuda import AddNorm  # noqa: E402
 from viewslots.methods.ocloc.fast.attention import plain_attended_mean  # noqa: E402
 from viewslots.methods.ocloc.fast.attention_cuda import AttendedMean  # noqa: E402
-from viewslots.methods.ocloc.fast.epilogue import plain_bias_relu_shuffle  # noqa: E402
-from viewslots.methods.ocloc.fast.epilogue_cuda import BiasReluShuffle  # noqa: E402
-from viewslots.methods.ocloc.fast.features import plain_add_norm  # noqa: E402
-from viewslots.methods.ocloc.fast.features_cuda import AddNorm  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood import plain_squared_error  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError  # noqa: E402
 from viewslots.methods.ocloc.schedule import Annealing  # noqa: E402

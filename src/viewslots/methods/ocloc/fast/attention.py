@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.methods.distributions import full_precision
-from viewslots.methods.ocloc.fast.features import FastFeatures
+from viewslots.methods.fast.features import FastFeatures
 from viewslots.methods.ocloc.inference import Inference
 from viewslots.methods.ocloc.networks import NormalisedLinear
 
