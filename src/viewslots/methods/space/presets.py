@@ -57,20 +57,30 @@ TINY = SpaceConfig(
     mask_decoder=((4, 16, 4), (4, 8, 2), (2, 8, 2)),
     component_dim=2,
     component_channels=(8, 8),
-    painter_channels=(8,),
+    painter_channels=(4,),
+    scale_prior_start=0.0,
+    scale_prior_end=-0.3,
+    scale_prior_std=0.2,
 )
-"""For tests."""
+"""For tests: learns two shapes on 32x32 pixels in a quarter of a minute on one core."""
 
 TINY_SCHEDULE = SpaceSchedule(
-    steps=600,
-    temperature_steps=300,
-    presence_first_step=100,
-    presence_last_step=300,
-    scale_first_step=100,
-    scale_last_step=300,
-    boundary_steps=300,
+    steps=300,
+    temperature_steps=150,
+    presence_first_step=50,
+    presence_last_step=150,
+    scale_first_step=50,
+    scale_last_step=150,
+    boundary_steps=200,
 )
-TINY_OPTIMISATION = SpaceOptimisation(batch_size=16, learning_rate=1e-3, background_rate=1e-2)
+TINY_OPTIMISATION = SpaceOptimisation(
+    batch_size=8,
+    learning_rate=1e-3,
+    background_rate=2e-2,
+    decay_factor=0.2,
+    decay_steps=300,
+    warmup_steps=50,
+)
 
 
 def published(model: SpaceConfig, data: str) -> Experiment:
