@@ -12,6 +12,7 @@ from viewslots.methods.ocloc import presets as ocloc
 from viewslots.methods.per_view import presets as per_view
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.slot_attention import presets as slot_attention
+from viewslots.methods.space import presets as space
 from viewslots.methods.umbra import presets as umbra
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -20,6 +21,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     **umbra.EXPERIMENTS,
     **slot_attention.EXPERIMENTS,
     **gmioo.EXPERIMENTS,
+    **space.EXPERIMENTS,
 }
 
 SHORT_NAMES = {
@@ -48,7 +50,7 @@ def known_experiment(name: object) -> Experiment | None:
 
 def slots_for(data: str | None, split: str) -> int | None:
     """How many objects the paper's methods may find in a data set; None where no experiment learns from it."""
-    made = next((made for made in EXPERIMENTS.values() if made.data == data), None)
+    made = next((made for made in ocloc.EXPERIMENTS.values() if made.data == data), None)
     if made is None:
         return None
     return made.test_slots if split.startswith("test2") else int(made.model.slots)

@@ -1,0 +1,58 @@
+"""Layers that both halves of SPACE share, and where all weights start."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from viewslots.methods.distributions import full_precision
+from viewslots.methods.space.config import Convolution, Shuffle
+
+
+@full_precision
+def precisely(inputs: Float[Tensor, "*axes"], layer: nn.Module) -> Tensor:
+    """A layer whose outputs must not be rounded to half precision."""
+    outputs: Tensor = layer(inputs)
+    return outputs
+
+
+def normalised(layer: nn.Module, channels: int, groups: int) -> list[nn.Module]:
+    return [layer, nn.CELU(), nn.GroupNorm(groups, channels)]
+
+
+def convolutions(inputs: int, stages: Sequence[Convolution]) -> nn.Sequential:
+    """Strides divide the size of a map; other layers keep it."""
+    layers: list[nn.Module] = []
+    for kernel, stride, channels, groups in stages:
+        layers += normalised(nn.Conv2d(inputs, channels, kernel, stride, (kernel - 1) // 2), channels, groups)
+        inputs = channels
+    return nn.Sequential(*layers)
+
+
+class ShuffleDecoder(nn.Module):
+    """From a code to a map: each stage is a 1x1 convolution, a pixel shuffle and a 3x3 convolution."""
+
+    def __init__(self, inputs: int, channels: int, groups: int, stages: Sequence[Shuffle], outputs: int) -> None:
+        super().__init__()
+        layers = normalised(nn.Conv2d(inputs, channels, 1), channels, groups)
+        before = channels
+        for factor, after, parts in stages:
+            enlarge = nn.Sequential(nn.Conv2d(before, after * factor**2, 1), nn.PixelShuffle(factor))
+            layers += normalised(enlarge, after, parts)
+            layers += normalised(nn.Conv2d(after, after, 3, padding=1), after, parts)
+            before = after
+        self.layers = nn.Sequential(*layers, nn.Conv2d(before, outputs, 3, padding=1))
+
+    def forward(self, codes: Float[Tensor, "N D"]) -> Float[Tensor, "N C H W"]:
+        return self.layers(codes[:, :, None, None])
+
+
+def initialise(network: nn.Module, generator: torch.Generator) -> None:
+    """As torch draws them by default: uniform, within 1 / sqrt(inputs); of an LSTM, 1 / sqrt(its size)."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear | nn.LSTMCell):
+            fan = module.hidden_size if isinstance(module, nn.LSTMCell) else module.weight[0].numel()
+            for parameter in module.parameters():
+                nn.init.uniform_(parameter, -1 / math.sqrt(fan), 1 / math.sqrt(fan), generator=generator)

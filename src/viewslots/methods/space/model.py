@@ -1,0 +1,164 @@
+"""SPACE as a method: look for objects in all cells, paint them, and explain the rest by the background."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from viewslots.methods.contract import Answer, Gather, Losses, Search, TrainableMethod, adam_options
+from viewslots.methods.inputs import check_slots
+from viewslots.methods.noise import Source
+from viewslots.methods.schedules import Optimisation
+from viewslots.methods.space.background import Background, Components
+from viewslots.methods.space.config import SpaceConfig
+from viewslots.methods.space.foreground import Foreground, located
+from viewslots.methods.space.layers import initialise
+from viewslots.methods.space.objective import boundary_loss, foreground_kl, negative_log_likelihood, over_views
+from viewslots.methods.space.rendering import Layers, composed, frames
+from viewslots.methods.space.schedule import SpaceAnnealing, SpaceOptimisation, SpaceSchedule
+from viewslots.methods.space.variables import CellPosterior, Cells, Gaussian, SpaceNoise
+from viewslots.types import Decomposition, SceneBatch
+
+PRESENT = 0.5
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One pass over N pictures."""
+
+    posterior: CellPosterior
+    cells: Cells
+    what: Gaussian
+    layers: Layers
+    background: Components
+
+
+class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["object-centric-learning", "space"]):
+    """For single pictures: every view of a scene stands alone. Weights are drawn from `generator`, or from seed 0.
+
+    Its slots are the cells of the grid, so it needs not be told how many objects to look for.
+    """
+
+    name = "space"
+    config_class = SpaceConfig
+    schedule_class = SpaceSchedule
+    optimisation_class = SpaceOptimisation
+    terms = ("nll", "presence", "depth", "scale", "shift", "what", "mask", "component", "boundary")
+    headline = ("nll", "presence", "what", "boundary")
+
+    def __init__(self, config: SpaceConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.foreground = Foreground(config)
+        self.background = Background(config)
+        initialise(self, generator or torch.Generator().manual_seed(0))
+
+    def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> SpaceNoise:
+        """For all cells, however many `slots` are asked for."""
+        check_slots(self.slots if slots is None else slots)
+        source, config = Source(generator, self.device), self.config
+        B, M, K, J = *batch.image.shape[:2], config.slots, config.components
+        return SpaceNoise(
+            presence=source.logistic(B, M, K),
+            depth=source.normal(B, M, K, 1),
+            scale=source.normal(B, M, K, 2),
+            shift=source.normal(B, M, K, 2),
+            what=source.normal(B, M, K, config.what_dim),
+            mask=source.normal(B, M, J, config.mask_dim),
+            component=source.normal(B, M, J, config.component_dim),
+        )
+
+    def forward(self, batch: SceneBatch, scheduled: SpaceAnnealing, noise: SpaceNoise) -> Losses:
+        """`comparable` and all terms have the priors as they are after training, and no boundary loss."""
+        images = batch.image.flatten(0, 1)
+        seen = self.explain(batch, scheduled, noise)
+        nll = negative_log_likelihood(images, seen.layers, seen.background, self.config)
+        now, after = (
+            foreground_kl(seen.posterior, seen.what, priors, self.config) for priors in (scheduled, self.annealed())
+        )
+        background = seen.background.mask_kl + seen.background.component_kl
+        frame = frames(seen.cells.presence, seen.cells.scale, seen.cells.centre, self.image_size)
+        boundary = boundary_loss(frame, seen.layers.alpha)
+        bound = nll + background + sum(now.values()) + scheduled.weight_boundary * boundary
+        terms = {"nll": nll} | after
+        terms |= {"mask": seen.background.mask_kl, "component": seen.background.component_kl}
+        terms |= {"boundary": boundary}
+        return Losses(
+            minimised=over_views(bound, batch.view_mask),
+            comparable=over_views(nll + background + sum(after.values()), batch.view_mask),
+            terms={name: over_views(value, batch.view_mask) for name, value in terms.items()},
+        )
+
+    def explain(self, batch: SceneBatch, scheduled: SpaceAnnealing, noise: SpaceNoise) -> Explanation:
+        """One pass over all views, each a picture of its own."""
+        images = batch.image.flatten(0, 1)
+        # A scene has at least one real view: where it has one alone, nothing is padding.
+        real = batch.view_mask.flatten() if batch.image.shape[1] > 1 else None
+        posterior = self.foreground.cells(images)
+        cells = located(posterior, noise, scheduled.temperature)
+        what = self.foreground.look(images, cells)
+        glimpses = self.foreground.paint(what.sample(noise.what.flatten(0, 1)))
+        layers = composed(glimpses, cells, self.image_size)
+        return Explanation(posterior, cells, what, layers, self.background(images, noise, real))
+
+    def annealed(self) -> SpaceAnnealing:
+        return SpaceAnnealing()
+
+    def optimisers(self, optimisation: Optimisation) -> list[torch.optim.Optimizer]:
+        """Each with a learning rate of its own."""
+        rate, on_gpu = adam_options(self.device)["lr"], self.device.type == "cuda"
+        return [
+            torch.optim.RMSprop(self.foreground.parameters(), lr=rate, capturable=on_gpu, foreach=True),
+            torch.optim.Adam(self.background.parameters(), **adam_options(self.device)),
+        ]
+
+    def share_statistics(self, gather: Gather) -> None:
+        self.background.share_statistics(gather)
+
+    @torch.no_grad()
+    def infer(
+        self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None, search: Search | None = None
+    ) -> "SpaceAnswer":
+        """A sample. `slots` changes nothing: all cells are looked at."""
+        self.check(batch)
+        self.check_search(search)
+        return SpaceAnswer(
+            self.explain(batch, self.annealed(), self.draw_noise(batch, generator, slots)), batch.view_mask
+        )
+
+    def diagnostics(self, answer: Answer) -> dict[str, float]:
+        """Objects a picture, and their share of its pixels: a run that finds none, or nothing else, has failed."""
+        assert isinstance(answer, SpaceAnswer)
+        real = answer.view_mask.flatten()
+        present = (answer.seen.cells.presence[real] >= PRESENT).sum(1).float()
+        return {"objects": float(present.mean()), "foreground": float(answer.seen.layers.alpha[real].mean())}
+
+
+@dataclass(frozen=True, eq=False)
+class SpaceAnswer:
+    """What one pass found. Cells of different views have nothing to do with one another but their place."""
+
+    seen: Explanation
+    view_mask: Bool[Tensor, "B M"]
+
+    def decomposition(self) -> Decomposition:
+        """One layer a cell. An object that is not present has no complete shape; presence is the maximum over views."""
+        layers, cells = self.seen.layers, self.seen.cells
+        ground = 1 - layers.alpha
+        present = cells.presence >= PRESENT
+        return Decomposition(
+            reconstruction=self.views(layers.image + ground[:, None] * self.seen.background.image()),
+            layer_masks=self.views(torch.cat([ground[:, None], layers.perceived], 1)),
+            has_background=True,
+            complete_shapes=self.views(layers.shapes.where(present[..., None, None], 0)),
+            presence=self.most(cells.presence),
+            presence_probability=self.most(self.seen.posterior.presence_logit.sigmoid()),
+            depth_order=self.views(-cells.depth),
+        )
+
+    def views(self, values: Float[Tensor, "N *rest"]) -> Float[Tensor, "B M *rest"]:
+        return values.view(*self.view_mask.shape, *values.shape[1:])
+
+    def most(self, values: Float[Tensor, "N K"]) -> Float[Tensor, "B K"]:
+        return torch.where(self.view_mask[:, :, None], self.views(values), 0.0).amax(1)
