@@ -18,9 +18,6 @@ class FastFeatures(FeatureNetwork):
         assert isinstance(last, nn.Linear)
         return add_norm(F.linear(self.hidden(images), last.weight), last.bias[None], None, None, eps)
 
-    def forward(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I P D"]:
-        return self.pixelwise[3](self.hidden(images))
-
     def hidden(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I P D"]:
         """Up to the last layer."""
         norm, first, *_ = self.pixelwise

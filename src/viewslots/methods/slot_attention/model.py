@@ -8,9 +8,6 @@ from torch import Tensor
 
 from viewslots.methods.contract import FastTwin, Losses, Precision, Search, TrainableMethod
 from viewslots.methods.distributions import full_precision
-from viewslots.methods.fast.broadcast import fold_broadcast
-from viewslots.methods.fast.features import fold_features
-from viewslots.methods.fast.half import view_of, with_half_weights
 from viewslots.methods.inputs import check_slots
 from viewslots.methods.layers import FeatureNetwork
 from viewslots.methods.noise import Source
@@ -103,13 +100,9 @@ class SlotAttention(
         )
 
     def fast(self, precision: Precision) -> FastTwin:
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        view, half = (
-            with_half_weights(self, set()) if self.device.type == "cuda" and precision == "bf16" else (self, None)
-        )
-        twin = view_of(view, type(self))
-        twin.encoder, twin.decoder = fold_features(view.encoder), fold_broadcast(view.decoder)
-        return FastTwin(twin, half)
+        from viewslots.methods.slot_attention.fast import accelerated
+
+        return accelerated(self, precision)
 
     @torch.no_grad()
     def infer(

@@ -56,14 +56,11 @@ class SlotAttentionModule(nn.Module):
         keys, values = self.key(inputs), self.value(inputs)
         slots = self.mu + self.log_sigma.exp() * noise
         for _ in range(self.iterations):
-            slots = self.refine(keys, values, slots)
+            slots = self.refine(slots, attention_weights(keys, self.query(self.norm_slots(slots))).mT @ values)
         return slots
 
-    def refine(
-        self, keys: Float[Tensor, "N P D"], values: Float[Tensor, "N P D"], slots: Float[Tensor, "N L D"]
-    ) -> Float[Tensor, "N L D"]:
-        """One iteration. Autocast runs matrix products in half precision; what the slots carry on stays in full."""
-        updates = attention_weights(keys, self.query(self.norm_slots(slots))).mT @ values
+    def refine(self, slots: Float[Tensor, "N L D"], updates: Float[Tensor, "N L D"]) -> Float[Tensor, "N L D"]:
+        """Autocast runs matrix products in half precision; what the slots carry on stays in full."""
         state = widen(self.recurrent(updates.flatten(0, 1), slots.flatten(0, 1))).view_as(slots)
         return state + widen(self.residual(state))
 
