@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -76,3 +77,15 @@ class BroadcastDecoder(nn.Module):
 
     def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
         return self.convolutions(self.position(code[:, :, None, None]))
+
+
+class GroupNorm(nn.GroupNorm):
+    """Maps in half precision stay so, which the next convolution reads anyway; statistics are of full precision.
+
+    Autocast would widen the maps and copy them back.
+    """
+
+    def forward(self, values: Float[Tensor, "N C *size"]) -> Float[Tensor, "N C *size"]:
+        with torch.autocast(values.device.type, enabled=False):
+            weight, bias = self.weight.to(values.dtype), self.bias.to(values.dtype)
+            return F.group_norm(values, self.num_groups, weight, bias, self.eps)

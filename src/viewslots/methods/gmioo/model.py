@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from viewslots.methods.contract import Losses, Search, TrainableMethod, mapped
+from viewslots.methods.contract import FastTwin, Losses, Precision, Search, TrainableMethod, mapped
+from viewslots.methods.fast.half import with_half_weights
 from viewslots.methods.gmioo.compositing import composite, greedy_order, perceived_masks, surroundings
 from viewslots.methods.gmioo.config import GmiooConfig
 from viewslots.methods.gmioo.inference import BackgroundInference, ObjectInference
@@ -115,6 +116,12 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
 
     def annealed(self) -> Annealing:
         return Annealing()
+
+    def fast(self, precision: Precision) -> FastTwin:
+        """Layers are used K times a step and small: casting their weights at every use would be a fifth of all work."""
+        if self.device.type != "cuda" or precision != "bf16":
+            return FastTwin(self)
+        return FastTwin(*with_half_weights(self, (), (nn.Linear, nn.Conv2d, nn.LSTMCell, nn.GroupNorm)))
 
     # Learning
 

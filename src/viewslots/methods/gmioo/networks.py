@@ -7,29 +7,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision
 from viewslots.methods.gmioo.config import DecoderConfig, EncoderStage
 from viewslots.methods.gmioo.variables import State
+from viewslots.methods.layers import GroupNorm
 from viewslots.methods.spatial import pixel_centres, tents
 
 
-class Norm(nn.GroupNorm):
-    """A layer norm over channels and pixels together, with a scale and a shift of each channel.
-
-    Half-precision maps stay so, for the next convolution reads them in half; statistics are of full precision anyway.
-    """
+class Norm(GroupNorm):
+    """A layer norm over channels and pixels together, with a scale and a shift of each channel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(1, channels)
-
-    def forward(self, values: Float[Tensor, "N C *size"]) -> Float[Tensor, "N C *size"]:
-        with torch.autocast(values.device.type, enabled=False):
-            weight, bias = self.weight.to(values.dtype), self.bias.to(values.dtype)
-            return F.group_norm(values, 1, weight, bias, self.eps)
 
 
 def connected(inputs: int, outputs: int) -> nn.Sequential:
