@@ -35,6 +35,7 @@ MAY_IMPORT = {
         "training",
     },
     "runs": {"data", "experiments", "methods"},
+    "reproduce": {"data", "experiments", "methods", "provenance", "reproduce", "terminal", "training"},
     "viewpoints": {"data", "methods", "runs", "viewpoints"},
     "explorer": {"data", "metrics", "protocol", "report", "explorer", "figures", "scenes", "viewpoints"},
     "bench": {
@@ -64,6 +65,7 @@ MAY_IMPORT = {
         "methods",
         "provenance",
         "explorer",
+        "reproduce",
         "runs",
         "scenes",
         "terminal",

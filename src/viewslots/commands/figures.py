@@ -49,6 +49,7 @@ def figures(
     views: Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer)")] = None,
     slots: Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained)")] = None,
     compare: Annotated[tuple[str, ...], arg(metavar="RUN...")] = (),
+    comparison_only: bool = False,
     results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
     frames: int = 72,
     starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method is scored)")] = None,
@@ -71,6 +72,7 @@ def figures(
         views: How many pictures of a scene the method sees: the first M. Of those left the last four are held out.
         slots: How many objects it may find.
         compare: Further runs or methods to put beside it on the same scenes.
+        comparison_only: Draw the comparison and nothing else.
         results: Further results of evaluate, or folders of such, for the tables.
         frames: Length of the video; 12 make a second.
         starts: Random starts of the search for RUN's answers; 0 shows the plain answers of all methods, as in their
@@ -92,9 +94,12 @@ def figures(
     search = with_starts(method.default_search, starts)
     asked = Asked(_slots(method, data, split) if slots is None else slots, seed, search)
     shown = _shown_scenes(data, split, scenes, views, method, where)
-    parts, answers = _own_parts(method, run, shown, asked, frames)
+    if comparison_only:
+        parts, answers = [], _answers(method, shown, asked)
+    else:
+        parts, answers = _own_parts(method, run, shown, asked, frames)
+        parts += [*curve_parts(Path(run)), *table_parts(tables)]
     parts += _comparison({_name(run): (answers, search)}, others, shown, asked, plain=starts == 0)
-    parts += [*curve_parts(Path(run)), *table_parts(tables)]
     with plain_errors("writing", out), Progress("figures") as progress:
         out.mkdir(parents=True, exist_ok=True)
         saved = save_parts(parts, out, progress)

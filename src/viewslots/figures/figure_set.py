@@ -49,7 +49,7 @@ def comparison_parts(
     answers: Mapping[str, Sequence[Decomposition]],
     note: str,
 ) -> Iterator[Part]:
-    if len(answers) > 1:
+    if answers:
         yield "comparison", lambda stem: comparison_figure(images, truths, answers, note).save(stem)
 
 
