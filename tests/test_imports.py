@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "figures": {"figures", "metrics", "viewpoints"},
     "experiments": {"methods"},
     "metrics": {"data", "metrics"},
-    "protocol": {"data", "methods", "metrics", "protocol"},
+    "protocol": {"data", "experiments", "methods", "metrics", "protocol", "runs"},
     "report": {"methods", "metrics", "protocol", "report"},
     "training": {
         "data",
