@@ -142,6 +142,12 @@ class Planner:
             recipe = self.table.short[name]
         return Training(name, seed, max(LEAST_STEPS, round(self.asked.scale * recipe.steps)), recipe.settings)
 
+    def _has_recipe(self, name: str | None) -> bool:
+        """Whether it can be trained as asked, first stages included."""
+        if name is None or not self.asked.short or not _learns(name):
+            return True
+        return name in self.table.short and self._has_recipe(experiment(name).optimisation.pretrained_preset)
+
     def _steps_behind(self, one: Training, trainings: Sequence[Training]) -> int:
         """Its own steps and those that can only be made after it."""
         later = [other for other in trainings if (other.first, other.seed) == (one.experiment, one.seed)]
@@ -157,7 +163,8 @@ class Planner:
         """As in the paper, but no training scene that no run of the table would ever see. A rehearsal also has fewer
         scenes to validate and to test on."""
         paper = data_preset(data)
-        seen = max((one.scenes_seen for one in self.trainings(self.known) if one.data == data), default=1)
+        trainings = self.trainings([row for row in self.known if self._has_recipe(row)])
+        seen = max((one.scenes_seen for one in trainings if one.data == data), default=1)
         share = min(1.0, self.asked.scale / REHEARSAL)
         fewer = {name: max(LEAST_SCENES, round(share * getattr(paper, name))) for name in ("valid", "test")}
         return {"train": min(paper.train, seen)} | fewer
