@@ -48,6 +48,7 @@ MAY_IMPORT = {
         "experiments",
         "provenance",
         "scenes",
+        "terminal",
         "training",
     },
     "demo": {"data", "demo", "methods", "metrics", "protocol", "report", "figures", "provenance", "viewpoints"},
