@@ -174,7 +174,7 @@ def test_info_counts_the_papers_parameters() -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("make-data", "clevr", "--out", "/nonexistent/deep/folder"), "/nonexistent"),
+        (("make-data", "clevr", "--out", "/dev/null/deep/folder"), "/dev/null/deep"),
         (("make-data", "clevr-m1", "--out", "x", "--art", "y"), "--art"),
         (("check-data", "/nonexistent"), "/nonexistent"),
         (("convert", "/nonexistent.h5", "/tmp/never-made"), "/nonexistent.h5"),

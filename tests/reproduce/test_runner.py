@@ -153,8 +153,12 @@ def test_seconds_come_from_measured_rates(tmp_path: Path) -> None:
     assert meter.steps["a1"] == 110
     meter.started(other, 130.0)
     write_step(tmp_path, "b", 10)
-    meter.look(other, 140.0)  # 1 step a second
+    meter.look(other, 140.0)  # 1 step a second, with the time to load it
     assert meter.seconds([two, other], ["b"], 140.0) == {"a2": 30.0, "b": 50.0}
+    for step, now in ((20, 142.0), (40, 146.0)):
+        write_step(tmp_path, "b", step)
+        meter.look(other, now)  # 5 steps a second without it
+    assert meter.seconds([two, other], ["b"], 150.0) == {"a2": 30.0, "b": 4.0}
     for begun, took in ((0.0, 8.0), (10.0, 4.0)):
         meter.started(score, begun)
         meter.ended(score, begun + took)
@@ -196,6 +200,7 @@ def test_done_is_the_same_command_with_its_output(tmp_path: Path) -> None:
     assert is_done(tmp_path, one)
     assert not is_done(tmp_path, Task("a", "score", ("a", "b"), "a/last.json"))
     assert not is_done(tmp_path, Task("a", "report", ("a",), "a/last.json")), "reports are made anew"
+    assert is_done(tmp_path, Task("d", "data", ("d",), "a/last.json")), "killed before it was on record"
 
 
 def test_a_training_that_was_begun_goes_on(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Commands run inside the folder of the reproduction, so that it can be moved. The
 """
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,6 +47,10 @@ class Task:
     """Of a training."""
     like: str = ""
     """Tasks of one kind with the same word here take equally long: the experiment of runs and scores."""
+
+    @property
+    def command(self) -> str:
+        return shlex.join(["viewslots", *self.words])
 
 
 @dataclass(frozen=True)
@@ -257,7 +262,7 @@ def record_plan(folder: Path, asked: Asked, tasks: Sequence[Task]) -> None:
                 f"{folder} was begun with {_in_words(name, begun.get(name))}, not {_in_words(name, value)}; go on as "
                 "it was begun, or choose another --out"
             )
-    commands, old = {task.name: list(task.words) for task in tasks}, before.get("commands", {})
+    commands, old = {task.name: task.command for task in tasks}, before.get("commands", {})
     for task in tasks:
         if task.kind in NUMBERS and old.get(task.name, commands[task.name]) != commands[task.name]:
             raise UserError(

@@ -1,6 +1,7 @@
 """How far a reproduction is, and how long it still takes: rates are measured, chains of tasks are played through."""
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -63,8 +64,8 @@ class Meter:
         self.steps = {task.name: steps_done(folder, task) for task in tasks if task.kind == "train"}
         self._begun: dict[str, tuple[float, int]] = {}
         """Time and step at which tasks were started."""
-        self._last: dict[str, tuple[float, int]] = {}
-        """Time and step of the newest row of figures of trainings."""
+        self._rows: dict[str, list[tuple[float, int]]] = {}
+        """Of trainings: time and step of the first and of the newest row of figures since then."""
         self._rates: dict[str, list[float]] = {}
         """Steps a second of trainings that have ended, by experiment."""
         self._took: dict[tuple[str, str], list[float]] = {}
@@ -77,7 +78,7 @@ class Meter:
         """At a task that runs."""
         if task.kind == "train" and (step := steps_done(self.folder, task)) != self.steps[task.name]:
             self.steps[task.name] = step
-            self._last[task.name] = now, step
+            self._rows[task.name] = [*self._rows.get(task.name, ())[:1], (now, step)]
 
     def ended(self, task: Task, now: float) -> None:
         """Well. A task that was stopped tells nothing."""
@@ -89,11 +90,10 @@ class Meter:
             self._took.setdefault((task.kind, task.like), []).append(now - self._begun[task.name][0])
 
     def _rate(self, task: Task) -> float | None:
-        """Steps a second since it was started, loading and compiling included."""
-        if task.name not in self._last:
-            return None
-        (begun, first), (last, step) = self._begun[task.name], self._last[task.name]
-        return (step - first) / (last - begun) if step > first and last > begun else None
+        """Steps a second since its first row. As long as that is all, since it was started: loading counts too."""
+        rows = [self._begun[task.name], *self._rows.get(task.name, ())][-2:]
+        (then, first), (now, step) = rows[0], rows[-1]
+        return (step - first) / (now - then) if step > first and now > then else None
 
     def seconds(self, tasks: Sequence[Task], running: Collection[str], now: float) -> dict[str, float] | None:
         """What each still takes; None as long as no training tells its rate although some are left. What was never
@@ -156,5 +156,6 @@ class StatusLine:
             self._write("")
 
     def _write(self, text: str) -> None:
+        text = text[: shutil.get_terminal_size().columns - 1]
         print("\r" + text.ljust(self._width) + ("\r" if not text else ""), end="", file=sys.stderr, flush=True)
         self._width = len(text)

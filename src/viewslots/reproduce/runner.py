@@ -1,5 +1,6 @@
 """Running tasks side by side: each a process with a log of its own; what is done is on record and not done again."""
 
+import shlex
 import signal
 import subprocess
 import time
@@ -136,7 +137,7 @@ class Reporter:
     def started(self, task: Task) -> None:
         self._begun[task.name] = time.monotonic()
         self.meter.started(task, time.monotonic())
-        self.status.say(f"start  {task.name}: viewslots {' '.join(task.words)}")
+        self.status.say(f"start  {task.name}: {task.command}")
 
     def ended(self, task: Task, code: int) -> None:
         took = time.monotonic() - self._begun[task.name]
@@ -178,15 +179,16 @@ def log_file(folder: Path, task: Task) -> Path:
 
 
 def is_done(folder: Path, task: Task) -> bool:
-    """By the same command, with its output still there. A report is written anew every time."""
+    """By the same command, with its output still there. A data set is whole once it has its output; a report is written
+    anew every time."""
     file = folder / DONE / f"{task.name}.json"
-    if task.kind == "report" or not file.is_file() or not (folder / task.output).exists():
+    if task.kind == "report" or not (folder / task.output).exists():
         return False
-    return bool(read_json(file).get("command") == list(task.words))
+    return task.kind == "data" or (file.is_file() and read_json(file).get("command") == task.command)
 
 
 def record_done(folder: Path, task: Task, seconds: float) -> None:
-    facts = {"command": list(task.words), "seconds": round(seconds, 1), "commit": commit()}
+    facts = {"command": task.command, "seconds": round(seconds, 1), "commit": commit()}
     write_json(folder / DONE / f"{task.name}.json", facts)
 
 
@@ -204,7 +206,7 @@ def start_task(folder: Path, task: Task, device: str, workers: int) -> "subproce
     words = command_now(folder, task, device)
     (folder / task.output).parent.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file(folder, task), "ab") as log:
-        log.write(f"$ viewslots {' '.join(words)}\n".encode())
+        log.write(f"$ {shlex.join(['viewslots', *words])}\n".encode())
         log.flush()
         streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
         return start_viewslots(words, workers, cwd=folder, preexec_fn=end_with_parent, **streams)
