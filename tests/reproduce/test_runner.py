@@ -57,6 +57,9 @@ class Notes:
     def left_out(self, task: Task, cause: str) -> None:
         self.lines.append(f"?{task.name} {cause}")
 
+    def stopping(self, running: list[Task]) -> None:
+        self.lines.append(f"stop {' '.join(task.name for task in running)}")
+
     def look(self, running: list[Task], waiting: list[Task]) -> None:
         self.most = max(self.most, len(running))
 
@@ -104,7 +107,7 @@ def test_a_signal_is_passed_on_and_nothing_more_is_started(number: int) -> None:
 
     outcome, notes = run(CHAIN, 2, {"first": first, "other": other}, pause)
     assert first.signals == other.signals == [number]
-    assert notes.lines[-2:] == ["!first", "!other"]
+    assert notes.lines[-3:] == ["stop first other", "!first", "!other"]
     assert outcome.failed == {}
     assert outcome.exit_code == 128 + number
 

@@ -59,6 +59,8 @@ class Watcher(Protocol):
 
     def left_out(self, task: Task, cause: str) -> None: ...
 
+    def stopping(self, running: Sequence[Task]) -> None: ...
+
     def look(self, running: Sequence[Task], waiting: Sequence[Task]) -> None: ...
 
 
@@ -79,6 +81,7 @@ def run_tasks(
                     outcome.signal = stop.number
                     waiting.clear()
                     _tell(running, stop.number)
+                    watcher.stopping([task for task, _ in running.values()])
                 for task, code in [(task, process.poll()) for task, process in running.values()]:
                     if code is not None:
                         del running[task.name]
@@ -150,6 +153,10 @@ class Reporter:
 
     def left_out(self, task: Task, cause: str) -> None:
         self.status.say(f"left   {task.name}: needs {cause}, which failed")
+
+    def stopping(self, running: Sequence[Task]) -> None:
+        names = ", ".join(task.name for task in running)
+        self.status.say(f"stopping; waiting for {names or 'nothing'} (once more to stop at once)")
 
     def look(self, running: Sequence[Task], waiting: Sequence[Task]) -> None:
         now = time.monotonic()
