@@ -28,7 +28,7 @@ from viewslots.protocol import evaluate as protocol
 from viewslots.protocol.evaluate import BATCH, Plan, Seen, evaluate, fewest_views, keyed_generator
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
-from viewslots.protocol.subject import scored_step, training_seconds
+from viewslots.protocol.subject import first_stage, scored_step, training_seconds
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch
 
@@ -597,6 +597,10 @@ def test_time_of_a_training_from_its_rows(tmp_path: Path) -> None:
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 200, "ki')
     assert training_seconds(file) == 20.0
+    (tmp_path / "config.json").write_text(json.dumps({"kind": "viewslots run", "config": {"schedule": {"steps": 150}}}))
+    assert first_stage(str(tmp_path)) == {"init": tmp_path.name, "init_steps": 150, "init_seconds": 20.0}
+    assert first_stage("/not/here") == {"init": "here", "init_steps": None, "init_seconds": None}
+    assert set(first_stage(None).values()) == {None}
     file.write_text("")
     assert training_seconds(file) is None
 

@@ -167,7 +167,8 @@ def test_a_single_view_table_of_several_methods(tmp_path: Path) -> None:
         made(method=method, preset=f"{method}/dsprites", run=f"{method}-0", training=training, **common)
         for method in ("ocloc", "umbra", "gmioo")
     ]
-    results[1] |= {"training": training | {"init": "ocloc-compact-dsprites-0", "seconds": None}}
+    first = {"init": "ocloc-compact-dsprites-0", "init_steps": 12_000, "init_seconds": 600}
+    results[1] |= {"training": training | first}
     slots = made(method="slot-attention", preset="slot-attention/dsprites", run="sa-0", scores=unable, **common)
     floor = made(method="kmeans", run="kmeans", preset=None, training=None, **common)
     text, html = written(tmp_path, floor, *results, slots | {"paper": slots["paper"] | unable, "training": training})
@@ -195,7 +196,8 @@ def test_a_single_view_table_of_several_methods(tmp_path: Path) -> None:
         "minutes": "1.5",
         "parameters": "3.9 M",
     }
-    assert runs["umbra, dsprites (umbra-0)"]["minutes"] == "N/A"
+    umbra = runs["umbra, dsprites (umbra-0)"]
+    assert (umbra["steps"], umbra["minutes"]) == ("5,000 after 12,000", "1.5 after 10.0")
     assert "5,000 steps of the preset's 500,000 (1%) in 1.5 minutes on scenes of dsprites" in text
     assert "training seed 0, starting from ocloc-compact-dsprites-0." in text
 

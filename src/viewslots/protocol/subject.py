@@ -61,10 +61,22 @@ def training_facts(config: dict[str, Any], step: int | None, seconds: float | No
         "preset_steps": None if preset is None else preset.schedule.steps,
         "seconds": seconds,
         "seed": config.get("seed"),
-        "init": Path(str(config["init"])).name if config.get("init") else None,
+        **first_stage(config.get("init")),
         "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
         "data_sha256": config.get("data_sha256"),
         "live": config.get("data") == "live",
+    }
+
+
+def first_stage(init: object) -> dict[str, Any]:
+    """Where the first weights came from, and what that run took, where it still lies."""
+    if not isinstance(init, str):
+        return {"init": None, "init_steps": None, "init_seconds": None}
+    schedule = run_preset(init).get("schedule") if (Path(init) / CONFIG).is_file() else None
+    return {
+        "init": Path(init).name,
+        "init_steps": schedule.get("steps") if isinstance(schedule, dict) else None,
+        "init_seconds": training_seconds(Path(init) / METRICS),
     }
 
 

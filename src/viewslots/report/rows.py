@@ -195,14 +195,21 @@ def training_row(result: Result) -> Row | None:
     words = (
         training.get("data"),
         training.get("seed"),
-        f"{steps:,}",
+        f"{steps:,}" + (f" after {training['init_steps']:,}" if training.get("init_steps") else ""),
         f"{steps / published:.1%}" if published else None,
         f"{training['scored_step']:,}" if training.get("scored_step") is not None else None,
-        f"{seconds / 60:.1f}" if seconds is not None else None,
+        _minutes(seconds, training.get("init_seconds")),
         f"{result['parameters'] / 1e6:.1f} M" if result.get("parameters") else None,
     )
     cells = tuple(MISSING if word is None else Cell(str(word)) for word in words)
     return Row(f"{', '.join(kind(result))} ({result.get('run')})", cells, "ours")
+
+
+def _minutes(seconds: float | None, before: float | None) -> str | None:
+    """Of a training, and of its first stage."""
+    if seconds is None:
+        return None
+    return f"{seconds / 60:.1f}" + (f" after {before / 60:.1f}" if before else "")
 
 
 def extra_rows(results: Sequence[Result]) -> tuple[Row, ...]:
