@@ -132,7 +132,7 @@ def test_second_stages_start_from_the_first() -> None:
     stages = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
     kinds = ("ocloc", "ocloc-compact", "per-view", "per-view-compact")
     second = {f"{kind}/{data}": f"{kind}/{before}" for kind in kinds for data, before in stages.items()}
-    sets = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed")
+    sets = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed", "dsprites", "abstract", "clevr")
     second |= {f"umbra/{data}": f"ocloc-compact/{data}" for data in sets}
     assert {name: start for name, start in starts.items() if start} == second
     assert pinned_steps("clevr-m1") == pinned_steps("ocloc/clevr-m1") == pinned_steps("compact") == (100_000,)
@@ -190,7 +190,7 @@ def test_short_names() -> None:
     assert not SHORT_NAMES.keys() & EXPERIMENTS.keys()
 
 
-@pytest.mark.parametrize("name", ["nope", "", "ocloc", "clevr-m9", "umbra/clevr", "ocloc/clevr-m1/"])
+@pytest.mark.parametrize("name", ["nope", "", "ocloc", "clevr-m9", "umbra/clevr-m9", "ocloc/clevr-m1/"])
 def test_unknown_names(name: str) -> None:
     with pytest.raises(UserError, match=f"unknown experiment {name!r}; known are clevr-m1.*ocloc/clevr-m1"):
         experiment(name)

@@ -19,17 +19,17 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from viewslots.errors import UserError
-from viewslots.methods.contract import Search
+from viewslots.methods.contract import Search, mapped
+from viewslots.methods.layers import BroadcastDecoder, PositionEmbedding
 from viewslots.methods.schedules import Scheduled
-from viewslots.methods.slot_attention.config import SlotAttentionConfig
+from viewslots.methods.slot_attention.config import SlotAttentionConfig, Stage
 from viewslots.methods.slot_attention.model import SlotAttention, SlotNoise
 from viewslots.methods.slot_attention.networks import (
-    BroadcastDecoder,
-    PositionEmbedding,
     SlotAttentionModule,
     TransposedConvolution,
     attention_weights,
     blended,
+    broadcast_decoder,
     enlarging,
 )
 from viewslots.methods.slot_attention.presets import (
@@ -202,14 +202,14 @@ def test_a_pass_in_half_precision_answers_in_full() -> None:
 # Networks.
 
 
-def test_positions_are_rows_columns_and_their_complements() -> None:
+def test_positions_are_columns_rows_and_their_complements() -> None:
     embedding = shaken(PositionEmbedding(channels=5, size=3))
     assert isinstance(embedding, PositionEmbedding)
     maps = torch.randn(2, 5, 3, 3, generator=draws(), dtype=torch.float64)
     weight, bias = numbers(embedding.project.weight)[:, :, 0, 0], numbers(embedding.project.bias)
     found = embedding(maps)
     for i, j in np.ndindex(3, 3):
-        place = np.array([i / 2, j / 2, 1 - i / 2, 1 - j / 2])
+        place = np.array([j / 2, i / 2, 1 - j / 2, 1 - i / 2])
         expected = maps[:, :, i, j].numpy() + weight @ place + bias
         np.testing.assert_allclose(numbers(found[:, :, i, j]), expected, rtol=1e-12)
 
@@ -245,7 +245,7 @@ def test_without_stride_a_transposed_convolution_is_a_plain_one() -> None:
 
 
 def test_every_slot_is_decoded_alone_from_all_places() -> None:
-    decoder = shaken(BroadcastDecoder(slot_dim=6, grid=3, stages=((2, 5, 4), (1, 3, 4))))
+    decoder = shaken(broadcast_decoder(slot_dim=6, grid=3, stages=((2, 5, 4), (1, 3, 4))))
     assert isinstance(decoder, BroadcastDecoder)
     slots = torch.randn(3, 6, generator=draws(), dtype=torch.float64)
     first, _, second, _, last = decoder.convolutions
@@ -254,6 +254,24 @@ def test_every_slot_is_decoded_alone_from_all_places() -> None:
         expected = last(second(first(maps).relu()).relu())
         assert expected.shape == (1, 4, 6, 6)
         torch.testing.assert_close(decoder(slots)[n], expected[0])
+
+
+@pytest.mark.parametrize("stages", [((1, 5, 4), (1, 3, 4)), ((2, 5, 4), (2, 4, 3))])
+def test_the_fast_twin_gives_losses_and_gradients_of_the_model(stages: tuple[Stage, ...]) -> None:
+    """In float64, with all parameters random, with and without strides."""
+    grid = 16 if stages[0][0] == 1 else 4
+    config = replace(TINY, image_size=16, encoder_layers=2, decoder_grid=grid, decoder_stages=stages)
+    model = SlotAttention(config).double()
+    assert shaken(model) is model
+    batch = SceneBatch(torch.rand(2, 1, 3, 16, 16, generator=draws(), dtype=torch.float64), torch.ones(2, 1).bool())
+    noise = mapped(model.draw_noise(batch, draws()), Tensor.double)
+    plain, fast = model, model.fast("fp32").module
+    assert type(fast.decoder) is not type(plain.decoder)
+    asked = list(model.parameters())
+    losses = [twin(batch, Scheduled(), noise).minimised for twin in (plain, fast)]
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-12, atol=1e-12)
+    expected, found = (torch.autograd.grad(loss.sum(), asked) for loss in losses)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
 
 
 def convolution(inputs: int, outputs: int, kernel: int) -> int:

@@ -258,7 +258,7 @@ def test_no_line_of_training_names_a_method(path: Path) -> None:
     assert found == []
     assert re.findall(r"optim\.(?!Optimizer\b)\w+", text) == []
     imported = re.findall(r"^\s*(?:from|import) viewslots\.methods\.([\w.]+)", text, re.MULTILINE)
-    assert set(imported) <= {"config", "contract", "registry", "schedules", "names"}
+    assert set(imported) <= {"config", "contract", "experiment", "registry", "schedules", "names"}
 
 
 def test_the_help_lists_every_method() -> None:

@@ -14,12 +14,12 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not (torch.cuda.is_available() or INTERPRETED):
     pytest.skip("no CUDA device", allow_module_level=True)
 
-from viewslots.methods.ocloc.fast.attention import plain_attended_mean  # noqa: E402
-from viewslots.methods.ocloc.fast.attention_cuda import AttendedMean  # noqa: E402
-from viewslots.methods.ocloc.fast.epilogue import plain_bias_relu_shuffle  # noqa: E402
-from viewslots.methods.ocloc.fast.epilogue_cuda import BiasReluShuffle  # noqa: E402
-from viewslots.methods.ocloc.fast.features import plain_add_norm  # noqa: E402
-from viewslots.methods.ocloc.fast.features_cuda import AddNorm  # noqa: E402
+from viewslots.methods.fast.attention import plain_attended_mean  # noqa: E402
+from viewslots.methods.fast.attention_cuda import AttendedMean  # noqa: E402
+from viewslots.methods.fast.epilogue import plain_bias_relu_shuffle  # noqa: E402
+from viewslots.methods.fast.epilogue_cuda import BiasReluShuffle  # noqa: E402
+from viewslots.methods.fast.features import plain_add_norm  # noqa: E402
+from viewslots.methods.fast.features_cuda import AddNorm  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood import plain_squared_error  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError  # noqa: E402
 from viewslots.methods.ocloc.schedule import Annealing  # noqa: E402
@@ -73,10 +73,11 @@ def test_add_norm(images: int, places: int, size: int, affine: bool, full: bool)
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("floor", [0.0, 0.01])
 @pytest.mark.parametrize(("pixels", "slots", "size"), [(150, 8, 64), (64, 3, 24), (1030, 12, 16)])
-def test_attended_mean(pixels: int, slots: int, size: int) -> None:
+def test_attended_mean(pixels: int, slots: int, size: int, floor: float) -> None:
     given = [normal(2, 3, pixels, size), normal(2, 3, slots, size, scale=0.3), normal(2, 3, slots)]
-    expected, found = plain_attended_mean(*given), AttendedMean.apply(*given)
+    expected, found = plain_attended_mean(*given, floor), AttendedMean.apply(*given, floor)
     weights = torch.randn_like(expected)
     torch.testing.assert_close(found, expected, rtol=EXACT, atol=EXACT / 10)
     for theirs, ours in zip(
@@ -89,7 +90,7 @@ def test_attended_mean(pixels: int, slots: int, size: int) -> None:
 
 def test_a_slot_that_is_wanted_nowhere_stays_finite() -> None:
     core, projected = normal(1, 1, 70, 16), normal(1, 1, 2, 16)
-    mean = AttendedMean.apply(core, projected, torch.tensor([[[0.0, -1000.0]]], device=DEVICE))
+    mean = AttendedMean.apply(core, projected, torch.tensor([[[0.0, -1000.0]]], device=DEVICE), 0.0)
     assert mean.isfinite().all()
 
 

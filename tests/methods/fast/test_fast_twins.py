@@ -7,10 +7,12 @@ import torch
 from torch import nn
 
 from viewslots.experiments import experiment
-from viewslots.methods.half import SumByProduct, with_half_weights
+from viewslots.methods.fast.broadcast import FoldedBroadcastDecoder, fold_broadcast
+from viewslots.methods.fast.folding import FoldedConvolution, PairedConvolution, PlainConvolution, fold_stages
+from viewslots.methods.fast.half import SumByProduct, with_half_weights
+from viewslots.methods.layers import BroadcastDecoder
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
 from viewslots.methods.ocloc.fast.accelerate import accelerated
-from viewslots.methods.ocloc.fast.folding import FoldedConvolution, PairedConvolution, PlainConvolution, fold_stages
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import upsampling_stages
 from viewslots.methods.ocloc.schedule import Annealing
@@ -171,6 +173,45 @@ def test_a_folded_convolution_is_upsampling_and_convolution(scale: int, kernel: 
     found = torch.autograd.grad((folded(maps) * weights).sum(), asked)
     torch.testing.assert_close(folded(maps), plain(maps), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [(5, 2, 1), (5, 2, 2), (4, 2, 1), (3, 2, 0), (3, 2, 1), (6, 3, 1), (5, 3, 2)]
+)
+def test_a_folded_transposed_convolution_is_the_convolution(kernel: int, stride: int, padding: int) -> None:
+    """Whatever it cuts in front: exactly `stride` pixels of each are kept."""
+    transposed = nn.ConvTranspose2d(3, 5, kernel, stride, padding, output_padding=stride - 1).double()
+    maps = torch.randn(2, 3, 4, 6, dtype=torch.float64, requires_grad=True)
+    expected = transposed(maps)[..., : 4 * stride, : 6 * stride].relu()
+    assert expected.shape[2:] == (4 * stride, 6 * stride)
+    [folded] = fold_stages([transposed, nn.ReLU()])
+    weights = torch.randn(expected.shape, dtype=torch.float64)
+    asked = [maps, *transposed.parameters()]
+    torch.testing.assert_close(folded(maps), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.autograd.grad((folded(maps) * weights).sum(), asked),
+        torch.autograd.grad((expected * weights).sum(), asked),
+        rtol=1e-11,
+        atol=1e-11,
+    )
+
+
+@pytest.mark.parametrize(("kernel", "grid"), [(1, 4), (3, 4), (5, 7), (7, 9)])
+def test_a_folded_broadcast_is_the_decoder(kernel: int, grid: int) -> None:
+    layers = [nn.Conv2d(6, 5, kernel, padding=kernel // 2), nn.ReLU(), nn.Conv2d(5, 4, 3, padding=1)]
+    decoder = BroadcastDecoder(6, grid, nn.Sequential(*layers)).double()
+    code = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
+    folded = fold_broadcast(decoder)
+    assert isinstance(folded, FoldedBroadcastDecoder)
+    weights = torch.randn(3, 4, grid, grid, dtype=torch.float64)
+    asked = [code, *decoder.parameters()]
+    torch.testing.assert_close(folded(code), decoder(code), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.autograd.grad((folded(code) * weights).sum(), asked),
+        torch.autograd.grad((decoder(code) * weights).sum(), asked),
+        rtol=1e-11,
+        atol=1e-11,
+    )
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5, 7])

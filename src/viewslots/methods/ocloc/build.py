@@ -2,10 +2,11 @@
 
 import torch
 
+from viewslots.methods.layers import FeatureNetwork
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.generation import Generation
 from viewslots.methods.ocloc.inference import Inference, SharedViewCodes
-from viewslots.methods.ocloc.networks import DECODERS, FeatureNetwork
+from viewslots.methods.ocloc.networks import DECODERS
 
 
 def build_inference(config: OclocConfig, view_codes: SharedViewCodes) -> Inference:

@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import widen
+from viewslots.methods.layers import MultiLayerPerceptron
 from viewslots.methods.noise import Source
-from viewslots.methods.ocloc.networks import MultiLayerPerceptron
 from viewslots.methods.ocloc.variables import Decoded, Latents
 
 

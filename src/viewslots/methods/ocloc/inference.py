@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision, widen
-from viewslots.methods.ocloc.networks import FeatureNetwork, MultiLayerPerceptron, NormalisedLinear, SlotUpdate
+from viewslots.methods.layers import FeatureNetwork, MultiLayerPerceptron
+from viewslots.methods.ocloc.networks import NormalisedLinear, SlotUpdate
 from viewslots.methods.ocloc.variables import Noise, Posterior
 
 TAU_FLOOR = 1e-6

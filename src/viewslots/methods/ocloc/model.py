@@ -19,7 +19,8 @@ from viewslots.methods.contract import (
     TrainableMethod,
 )
 from viewslots.methods.distributions import normal_kl, relaxed_bernoulli_logit, reparameterised_normal
-from viewslots.methods.half import with_half_weights
+from viewslots.methods.fast.half import with_half_weights
+from viewslots.methods.fast.side_stream import SideStream
 from viewslots.methods.inputs import check_slots, check_views
 from viewslots.methods.noise import Source
 from viewslots.methods.ocloc.build import build_generation, build_inference, start_at
@@ -32,7 +33,6 @@ from viewslots.methods.ocloc.objective import Nvil, divergences, likelihood_cons
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.ocloc.search import most_likely, searched, searched_views
 from viewslots.methods.ocloc.variables import ElboTerms, Latents, Layers, Noise, Posterior, Rendering
-from viewslots.methods.side_stream import SideStream
 from viewslots.types import Decomposition, SceneBatch
 
 

@@ -1,6 +1,5 @@
 """The networks of appendix 'Choices of Hyperparameters', as small modules that take only their sizes."""
 
-import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -9,60 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from viewslots.methods.distributions import full_precision, widen
+from viewslots.methods.layers import BroadcastDecoder, MultiLayerPerceptron, PositionEmbedding
 from viewslots.methods.ocloc.config import DecoderConfig, Stage
-
-
-class MultiLayerPerceptron(nn.Sequential):
-    """Fully connected ReLU layers and a linear one: f_ord, g_sel, g_bck, g_obj, g_view."""
-
-    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
-        widths = [inputs, *hidden]
-        layers: list[nn.Module] = []
-        for before, after in itertools.pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU()]
-        super().__init__(*layers, nn.Linear(widths[-1], outputs))
-
-    @property
-    def last(self) -> nn.Linear:
-        layer = self[-1]
-        assert isinstance(layer, nn.Linear)
-        return layer
-
-
-class PositionEmbedding(nn.Module):
-    """Adds a learned linear map of (1+x)/2, (1+y)/2, (1-x)/2, (1-y)/2, with x and y in [-1, 1]."""
-
-    grid: Tensor
-
-    def __init__(self, channels: int, size: int) -> None:
-        super().__init__()
-        self.project = nn.Conv2d(4, channels, 1)
-        y, x = torch.meshgrid(*[torch.linspace(-1, 1, size)] * 2, indexing="ij")
-        grid = torch.stack([1 + x, 1 + y, 1 - x, 1 - y]) / 2
-        self.register_buffer("grid", grid[None], persistent=False)
-
-    def forward(self, maps: Float[Tensor, "I D h w"]) -> Float[Tensor, "I D H W"]:
-        return maps + self.project(self.grid)
-
-
-class FeatureNetwork(nn.Module):
-    """g_feat: convolutions, positional embedding, and two layers that act on each pixel."""
-
-    def __init__(self, channels: int, layers: int, kernel: int, stride: int, image_size: int) -> None:
-        super().__init__()
-        convolutions: list[nn.Module] = []
-        for layer in range(layers):
-            before, step = (3, stride) if layer == 0 else (channels, 1)
-            convolutions += [nn.Conv2d(before, channels, kernel, step, kernel // 2), nn.ReLU()]
-        self.convolutions = nn.Sequential(*convolutions)
-        self.position = PositionEmbedding(channels, -(-image_size // stride))
-        self.pixelwise = nn.Sequential(
-            nn.LayerNorm(channels), nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels)
-        )
-
-    def forward(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I P D"]:
-        maps = self.position(self.convolutions(images))
-        return self.pixelwise(maps.flatten(2).transpose(1, 2))
 
 
 class NormalisedLinear(nn.Module):
@@ -128,19 +75,6 @@ class DenseDecoder(nn.Module):
         return self.convolutions(self.connected(code).unflatten(1, self.shape))
 
 
-class BroadcastDecoder(nn.Module):
-    """The paper's single-view decoder: the code at every place of a map, with the positional embedding."""
-
-    def __init__(self, config: DecoderConfig, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.size = config.grid
-        self.position = PositionEmbedding(inputs, config.grid)
-        self.convolutions = transposed_stages(inputs, config.stages, outputs)
-
-    def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
-        return self.convolutions(self.position(code[:, :, None, None].expand(-1, -1, self.size, self.size)))
-
-
 def subpixel_stages(inputs: int, stages: Sequence[Stage], outputs: int, final_scale: int) -> nn.Sequential:
     """Convolutions that act before they enlarge: each makes scale^2 times the channels, then shuffled to pixels."""
     layers: list[nn.Module] = []
@@ -167,9 +101,14 @@ class CompactDecoder(nn.Module):
         return self.convolutions(self.position(self.connected(code)[:, :, None, None]))
 
 
+def broadcast_decoder(config: DecoderConfig, inputs: int, outputs: int) -> BroadcastDecoder:
+    """The paper's single-view decoder."""
+    return BroadcastDecoder(inputs, config.grid, transposed_stages(inputs, config.stages, outputs))
+
+
 DECODERS: dict[str, Callable[[DecoderConfig, int, int], nn.Module]] = {
     "dense": DenseDecoder,
-    "broadcast": BroadcastDecoder,
+    "broadcast": broadcast_decoder,
     "compact": CompactDecoder,
 }
 

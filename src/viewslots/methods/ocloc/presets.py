@@ -78,6 +78,37 @@ COMPACT = OclocConfig(
 )
 """The same latents and losses in under 4 M parameters."""
 
+COMPACT_DSPRITES = replace(
+    COMPACT,
+    # These three let runs of 12,000 steps find objects (docs/research-log.md, entry 18).
+    sigma_x=0.1,
+    feature_kernel=5,
+    start=replace(COMPACT.start, log_sigma=-3.0),
+    slots=6,
+    view_dim=1,
+    background_dim=4,
+    alpha=3.5,
+    slot_view_dim=1,
+    value_dim=129,
+)
+COMPACT_ABSTRACT = replace(COMPACT_DSPRITES, slots=5, alpha=3.0)
+COMPACT_CLEVR = replace(
+    COMPACT_DSPRITES,
+    image_size=128,
+    slots=7,
+    background_dim=8,
+    alpha=4.5,
+    # Four times the pixels are four times the likelihood.
+    sigma_x=0.2,
+    feature_stride=4,
+    object_decoder=replace(COMPACT.object_decoder, stages=((1, 3, 64), (2, 3, 64), (2, 3, 32), (1, 3, 32))),
+    background_decoder=replace(COMPACT.background_decoder, final_scale=4),
+)
+COMPACT_SINGLE_SCHEDULE = OclocSchedule(
+    steps=12_000, kl_ramp_steps=8_000, background_kl_factor=1.0, compactness_start=0.0, compactness_end=0.0
+)
+COMPACT_SINGLE_OPTIMISATION = Optimisation(batch_size=64, decay_steps=4_000, warmup_steps=800, single_view_steps=0)
+
 TINY = OclocConfig(
     image_size=32,
     slots=2,
@@ -141,16 +172,28 @@ def multi_view(method: str, kind: str, model: OclocConfig) -> dict[str, Experime
     return {f"{kind}/{data}": made for data, made in (first | second).items()}
 
 
-def single_view(model: OclocConfig, data: str, test_slots: int, schedule: OclocSchedule) -> Experiment:
-    return Experiment("ocloc", data, model, schedule, SINGLE_OPTIMISATION, views=1, test_slots=test_slots)
+TEST_SLOTS = {"dsprites": 9, "abstract": 7, "clevr": 11}
+"""K of test2, in sets of single pictures."""
 
+
+def single_view(
+    model: OclocConfig, data: str, schedule: OclocSchedule, optimisation: Optimisation = SINGLE_OPTIMISATION
+) -> Experiment:
+    return Experiment("ocloc", data, model, schedule, optimisation, views=1, test_slots=TEST_SLOTS[data])
+
+
+COMPACT_SINGLE = {"dsprites": COMPACT_DSPRITES, "abstract": COMPACT_ABSTRACT, "clevr": COMPACT_CLEVR}
 
 EXPERIMENTS = {
     **multi_view("ocloc", "ocloc", OclocConfig()),
-    "ocloc/dsprites": single_view(DSPRITES, "dsprites", 9, SINGLE_SCHEDULE),
-    "ocloc/abstract": single_view(ABSTRACT, "abstract", 7, SINGLE_SCHEDULE),
-    "ocloc/clevr": single_view(CLEVR, "clevr", 11, CLEVR_SCHEDULE),
+    "ocloc/dsprites": single_view(DSPRITES, "dsprites", SINGLE_SCHEDULE),
+    "ocloc/abstract": single_view(ABSTRACT, "abstract", SINGLE_SCHEDULE),
+    "ocloc/clevr": single_view(CLEVR, "clevr", CLEVR_SCHEDULE),
     **multi_view("ocloc", "ocloc-compact", COMPACT),
+    **{
+        f"ocloc-compact/{data}": single_view(model, data, COMPACT_SINGLE_SCHEDULE, COMPACT_SINGLE_OPTIMISATION)
+        for data, model in COMPACT_SINGLE.items()
+    },
     "ocloc-compact/clevr-mixed": Experiment("ocloc", "clevr-mixed", COMPACT, OclocSchedule(), Optimisation()),
     "ocloc-tiny/clevr-m1": Experiment(
         "ocloc", "clevr-m1", TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=2, test_slots=3

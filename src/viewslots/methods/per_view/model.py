@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from viewslots.methods.contract import Answer, FastTwin, Gather, Losses, Precision, Search, TrainableMethod
-from viewslots.methods.half import view_of
+from viewslots.methods.fast.half import view_of
 from viewslots.methods.inputs import check_views
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.inference import SharedViewCodes, take_slots

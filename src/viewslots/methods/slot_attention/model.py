@@ -6,17 +6,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from viewslots.methods.contract import Losses, Search, TrainableMethod
+from viewslots.methods.contract import FastTwin, Losses, Precision, Search, TrainableMethod
 from viewslots.methods.distributions import full_precision
 from viewslots.methods.inputs import check_slots
+from viewslots.methods.layers import FeatureNetwork
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Scheduled
 from viewslots.methods.slot_attention.config import SlotAttentionConfig
 from viewslots.methods.slot_attention.networks import (
-    BroadcastDecoder,
-    Encoder,
+    NORM_EPSILON,
     SlotAttentionModule,
     blended,
+    broadcast_decoder,
     initialise,
 )
 from viewslots.types import Decomposition, SceneBatch
@@ -63,17 +64,18 @@ class SlotAttention(
     def __init__(self, config: SlotAttentionConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(
+        self.encoder = FeatureNetwork(
             config.encoder_channels,
             config.encoder_layers,
             config.encoder_kernel,
             config.encoder_stride,
             config.image_size,
+            NORM_EPSILON,
         )
         self.attention = SlotAttentionModule(
             config.encoder_channels, config.slot_dim, config.mlp_hidden, config.iterations
         )
-        self.decoder = BroadcastDecoder(config.slot_dim, config.decoder_grid, config.decoder_stages)
+        self.decoder = broadcast_decoder(config.slot_dim, config.decoder_grid, config.decoder_stages)
         initialise(self, generator or torch.Generator().manual_seed(0))
 
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> SlotNoise:
@@ -96,6 +98,11 @@ class SlotAttention(
             masks=masks.reshape(B, M, *masks.shape[1:]),
             reconstruction=(picture.reshape(batch.image.shape) + 1) / 2,
         )
+
+    def fast(self, precision: Precision) -> FastTwin:
+        from viewslots.methods.slot_attention.fast import accelerated
+
+        return accelerated(self, precision)
 
     @torch.no_grad()
     def infer(

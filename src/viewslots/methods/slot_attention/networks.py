@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision, widen
+from viewslots.methods.layers import BroadcastDecoder
 from viewslots.methods.slot_attention.config import Stage
 
 ATTENTION_EPSILON = 1e-8
@@ -21,41 +22,6 @@ NORM_EPSILON = 1e-3
 
 def layer_norm(channels: int) -> nn.LayerNorm:
     return nn.LayerNorm(channels, eps=NORM_EPSILON)
-
-
-class PositionEmbedding(nn.Module):
-    """Adds a learned affine map of (row, column, 1 - row, 1 - column), which run from 0 to 1."""
-
-    grid: Tensor
-
-    def __init__(self, channels: int, size: int) -> None:
-        super().__init__()
-        self.project = nn.Conv2d(4, channels, 1)
-        row, column = torch.meshgrid(*[torch.linspace(0, 1, size)] * 2, indexing="ij")
-        self.register_buffer("grid", torch.stack([row, column, 1 - row, 1 - column])[None], persistent=False)
-
-    def forward(self, maps: Float[Tensor, "N C h w"]) -> Float[Tensor, "N C H W"]:
-        return maps + self.project(self.grid)
-
-
-class Encoder(nn.Module):
-    """From pictures to one feature vector a pixel."""
-
-    def __init__(self, channels: int, layers: int, kernel: int, stride: int, image_size: int) -> None:
-        super().__init__()
-        convolutions: list[nn.Module] = []
-        for layer in range(layers):
-            before, step = (3, stride) if layer == 0 else (channels, 1)
-            convolutions += [nn.Conv2d(before, channels, kernel, step, kernel // 2), nn.ReLU()]
-        self.convolutions = nn.Sequential(*convolutions)
-        self.position = PositionEmbedding(channels, -(-image_size // stride))
-        self.pixelwise = nn.Sequential(
-            layer_norm(channels), nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels)
-        )
-
-    def forward(self, images: Float[Tensor, "N 3 H W"]) -> Float[Tensor, "N P C"]:
-        maps = self.position(self.convolutions(images))
-        return self.pixelwise(maps.flatten(2).transpose(1, 2))
 
 
 @full_precision
@@ -90,14 +56,11 @@ class SlotAttentionModule(nn.Module):
         keys, values = self.key(inputs), self.value(inputs)
         slots = self.mu + self.log_sigma.exp() * noise
         for _ in range(self.iterations):
-            slots = self.refine(keys, values, slots)
+            slots = self.refine(slots, attention_weights(keys, self.query(self.norm_slots(slots))).mT @ values)
         return slots
 
-    def refine(
-        self, keys: Float[Tensor, "N P D"], values: Float[Tensor, "N P D"], slots: Float[Tensor, "N L D"]
-    ) -> Float[Tensor, "N L D"]:
-        """One iteration. Autocast runs matrix products in half precision; what the slots carry on stays in full."""
-        updates = attention_weights(keys, self.query(self.norm_slots(slots))).mT @ values
+    def refine(self, slots: Float[Tensor, "N L D"], updates: Float[Tensor, "N L D"]) -> Float[Tensor, "N L D"]:
+        """Autocast runs matrix products in half precision; what the slots carry on stays in full."""
         state = widen(self.recurrent(updates.flatten(0, 1), slots.flatten(0, 1))).view_as(slots)
         return state + widen(self.residual(state))
 
@@ -124,24 +87,17 @@ def enlarging(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Module:
     return TransposedConvolution(inputs, outputs, kernel, stride)
 
 
-class BroadcastDecoder(nn.Module):
-    """Every slot alone: broadcast over a map, with positions, and enlarged to colours and a mask's logit.
+def broadcast_decoder(slot_dim: int, grid: int, stages: Sequence[Stage]) -> BroadcastDecoder:
+    """Every slot alone, enlarged to colours and a mask's logit.
 
     The decoder for 128x128 pictures starts from 8x8, the one for 64x64 from all pixels, with strides of 1.
     """
-
-    def __init__(self, slot_dim: int, grid: int, stages: Sequence[Stage]) -> None:
-        super().__init__()
-        self.position = PositionEmbedding(slot_dim, grid)
-        layers: list[nn.Module] = []
-        before = slot_dim
-        for stride, kernel, channels in stages:
-            layers += [enlarging(before, channels, kernel, stride), nn.ReLU()]
-            before = channels
-        self.convolutions = nn.Sequential(*layers, enlarging(before, 4, 3, 1))
-
-    def forward(self, slots: Float[Tensor, "I D"]) -> Float[Tensor, "I 4 H W"]:
-        return self.convolutions(self.position(slots[:, :, None, None]))
+    layers: list[nn.Module] = []
+    before = slot_dim
+    for stride, kernel, channels in stages:
+        layers += [enlarging(before, channels, kernel, stride), nn.ReLU()]
+        before = channels
+    return BroadcastDecoder(slot_dim, grid, nn.Sequential(*layers, enlarging(before, 4, 3, 1)))
 
 
 @full_precision

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision
+from viewslots.methods.layers import GroupNorm
 from viewslots.methods.space.config import Convolution, Shuffle
 
 
@@ -17,7 +18,7 @@ def precisely(inputs: Float[Tensor, "*axes"], layer: nn.Module) -> Tensor:
 
 
 def normalised(layer: nn.Module, channels: int, groups: int) -> list[nn.Module]:
-    return [layer, nn.CELU(), nn.GroupNorm(groups, channels)]
+    return [layer, nn.CELU(), GroupNorm(groups, channels)]
 
 
 def convolutions(inputs: int, stages: Sequence[Convolution]) -> nn.Sequential:

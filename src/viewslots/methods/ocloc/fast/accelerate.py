@@ -3,12 +3,14 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewslots.methods.half import view_of
+from viewslots.methods.fast.broadcast import fold_broadcast
+from viewslots.methods.fast.features import fold_features
+from viewslots.methods.fast.folding import fold_stages
+from viewslots.methods.fast.half import view_of
+from viewslots.methods.layers import BroadcastDecoder
 from viewslots.methods.ocloc.fast.attention import ProjectedAttention
-from viewslots.methods.ocloc.fast.features import FastFeatures
-from viewslots.methods.ocloc.fast.folding import fold_stages
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.networks import CompactDecoder, DenseDecoder, FeatureNetwork
+from viewslots.methods.ocloc.networks import CompactDecoder, DenseDecoder
 
 
 def accelerated(model: Ocloc) -> Ocloc:
@@ -26,12 +28,6 @@ def accelerated(model: Ocloc) -> Ocloc:
     return fast
 
 
-def fold_features(features: FeatureNetwork) -> FeatureNetwork:
-    folded = view_of(features, FastFeatures)
-    folded.convolutions = fold_stages(list(features.convolutions))
-    return folded
-
-
 class ChannelsLastCompactDecoder(CompactDecoder):
     """Broadcasts with the channels last in memory, where its convolutions want them."""
 
@@ -41,9 +37,9 @@ class ChannelsLastCompactDecoder(CompactDecoder):
 
 
 def fold_decoder(decoder: nn.Module) -> nn.Module:
-    """Transposed convolutions have nothing to fold."""
-    if not isinstance(decoder, DenseDecoder | CompactDecoder):
-        return decoder
+    if isinstance(decoder, BroadcastDecoder):
+        return fold_broadcast(decoder)
+    assert isinstance(decoder, DenseDecoder | CompactDecoder)
     kind = ChannelsLastCompactDecoder if isinstance(decoder, CompactDecoder) else DenseDecoder
     folded = view_of(decoder, kind)
     folded.convolutions = fold_stages(list(decoder.convolutions))

@@ -1,26 +1,38 @@
-"""g_feat, up to the normalised features that attention works with, without ever widening its maps."""
+"""One feature vector a place, without ever widening the maps."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewslots.methods.ocloc.fast.epilogue import bias_relu_shuffle
-from viewslots.methods.ocloc.networks import FeatureNetwork
+from viewslots.methods.fast.epilogue import bias_relu_shuffle
+from viewslots.methods.fast.folding import fold_stages
+from viewslots.methods.fast.half import view_of
+from viewslots.methods.layers import FeatureNetwork
 
 
 class FastFeatures(FeatureNetwork):
     def core(self, images: Float[Tensor, "I 3 H W"], eps: float) -> Float[Tensor, "I P D"]:
         """Layer normalisation, without scale and shift, of what `forward` answers."""
-        norm, first, _, last = self.pixelwise
+        last = self.pixelwise[3]
+        assert isinstance(last, nn.Linear)
+        return add_norm(F.linear(self.hidden(images), last.weight), last.bias[None], None, None, eps)
+
+    def hidden(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I P D"]:
+        """Up to the last layer."""
+        norm, first, *_ = self.pixelwise
         assert isinstance(norm, nn.LayerNorm)
         assert isinstance(first, nn.Linear)
-        assert isinstance(last, nn.Linear)
         maps = self.convolutions(images).flatten(2).transpose(1, 2)
         place = self.position.project(self.position.grid).flatten(2).transpose(1, 2)[0]
         values = add_norm(maps, place, norm.weight, norm.bias, norm.eps)
-        hidden = bias_relu(F.linear(values, first.weight), first.bias)
-        return add_norm(F.linear(hidden, last.weight), last.bias[None], None, None, eps)
+        return bias_relu(F.linear(values, first.weight), first.bias)
+
+
+def fold_features(features: FeatureNetwork) -> FastFeatures:
+    folded = view_of(features, FastFeatures)
+    folded.convolutions = fold_stages(list(features.convolutions))
+    return folded
 
 
 def bias_relu(values: Float[Tensor, "I P D"], bias: Float[Tensor, "D"]) -> Float[Tensor, "I P D"]:
@@ -38,7 +50,7 @@ def add_norm(
 ) -> Float[Tensor, "I P D"]:
     """Layer normalisation of values + table, whose rows belong to the P places, or are one for all of them."""
     if values.is_cuda and values.dtype == torch.bfloat16:
-        from viewslots.methods.ocloc.fast.features_cuda import AddNorm
+        from viewslots.methods.fast.features_cuda import AddNorm
 
         return AddNorm.apply(values, table, scale, shift, eps)  # type: ignore[no-untyped-call]
     return plain_add_norm(values, table, scale, shift, eps)

@@ -1,6 +1,7 @@
 """`attention.plain_attended_mean` as one Triton kernel a direction: similarities never reach memory.
 
-Weights of a slot are its shares a of the pixels, divided by their sum, so one pass gathers sum(a x) and sum(a).
+Weights of a slot are its shares a of the pixels (plus `floor`), divided by their sum, so one pass gathers sum(a x) and
+sum(a).
 Shares below e^-80 count as e^-80, which keeps a slot that is wanted nowhere finite.
 """
 
@@ -17,34 +18,37 @@ SPLITS, BLOCK = 8, 64
 
 class AttendedMean(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, core: Tensor, projected: Tensor, constant: Tensor) -> Tensor:
+    def forward(ctx: Any, core: Tensor, projected: Tensor, constant: Tensor, floor: float) -> Tensor:
         core, projected, constant = core.contiguous(), projected.contiguous(), constant.contiguous()
-        images, sizes = core.shape[0] * core.shape[1], (core.shape[2], projected.shape[2], core.shape[3])
+        images, sizes = core.shape[:-2].numel(), (core.shape[-2], projected.shape[-2], core.shape[-1])
         padded = padding(*sizes[1:])
         sums = torch.empty(images, SPLITS, *sizes[1:], device=core.device)
         shares = torch.empty(images, SPLITS, sizes[1], device=core.device)
-        _attend_forward[(images, SPLITS)](core, projected, constant, sums, shares, *sizes, SPLITS, *padded, BLOCK)
+        _attend_forward[(images, SPLITS)](
+            core, projected, constant, sums, shares, floor, *sizes, SPLITS, *padded, BLOCK
+        )
         total = shares.sum(1).view_as(constant)
         mean = sums.sum(1).view_as(projected) / total[..., None]
         ctx.save_for_backward(core, projected, constant, total, mean)
+        ctx.floor = floor
         return mean
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         core, projected, constant, total, mean = ctx.saved_tensors
         to_sum = (gradients[0] / total[..., None]).contiguous()
         to_share = -(to_sum * mean).sum(-1)
-        images, sizes = core.shape[0] * core.shape[1], (core.shape[2], projected.shape[2], core.shape[3])
+        images, sizes = core.shape[:-2].numel(), (core.shape[-2], projected.shape[-2], core.shape[-1])
         padded = padding(*sizes[1:])
         to_core = torch.empty_like(core)
         to_projected = torch.empty(images, SPLITS, *sizes[1:], device=core.device)
         to_constant = torch.empty(images, SPLITS, sizes[1], device=core.device)
         _attend_backward[(images, SPLITS)](
             *(core, projected, constant, to_sum, to_share),
-            *(to_core, to_projected, to_constant),
+            *(to_core, to_projected, to_constant, ctx.floor),
             *(*sizes, SPLITS, *padded, BLOCK),
         )
-        return to_core, to_projected.sum(1).view_as(projected), to_constant.sum(1).view_as(constant)
+        return to_core, to_projected.sum(1).view_as(projected), to_constant.sum(1).view_as(constant), None
 
 
 def padding(slots: int, size: int) -> tuple[int, int]:
@@ -72,6 +76,7 @@ def _attend_forward(
     constant,
     sums,
     share_sums,
+    floor,
     P,
     L: tl.constexpr,
     D: tl.constexpr,
@@ -92,8 +97,9 @@ def _attend_forward(
     for first in range(split * each, split * each + each, BLOCK):
         pixel = first + tl.arange(0, BLOCK)
         x, shares = _shares(core + image * P * D, pixel, slot, column, queries, shift, P, L, D)
-        gathered += tl.dot(tl.trans(shares), x, input_precision="tf32")
-        count += tl.sum(shares, 0)
+        weights = tl.where((slot < L)[None, :] & (pixel < P)[:, None], shares + floor, 0.0)
+        gathered += tl.dot(tl.trans(weights), x, input_precision="tf32")
+        count += tl.sum(weights, 0)
     part = image * SPLITS + split
     tl.store(sums + part * L * D + small, gathered, mask=inside)
     tl.store(share_sums + part * L + slot, count, mask=slot < L)
@@ -109,6 +115,7 @@ def _attend_backward(
     to_core,
     to_projected,
     to_constant,
+    floor,
     P,
     L: tl.constexpr,
     D: tl.constexpr,
@@ -133,7 +140,8 @@ def _attend_backward(
         x, shares = _shares(core + image * P * D, pixel, slot, column, queries, shift, P, L, D)
         into_shares = tl.dot(x, tl.trans(into_sum), input_precision="tf32") + into_share[None, :]
         into_similarity = shares * (into_shares - tl.sum(shares * into_shares, 1)[:, None])
-        into_x = tl.dot(shares, into_sum, input_precision="tf32")
+        weights = tl.where((slot < L)[None, :] & (pixel < P)[:, None], shares + floor, 0.0)
+        into_x = tl.dot(weights, into_sum, input_precision="tf32")
         into_x += tl.dot(into_similarity, queries, input_precision="tf32")
         place = image * P * D + pixel[:, None] * D + column[None, :]
         real = (pixel < P)[:, None] & (column < D)[None, :]

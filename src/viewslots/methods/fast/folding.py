@@ -4,6 +4,7 @@
   scale^2 phases of the fine picture sees the coarse one through its own small kernel. 25 taps become 9 for scale 2.
 * Two neighbours in a row are one pixel of twice the channels: a fifth more arithmetic, but a GPU's matrix units, which
   idle half of the time on 64 channels, are full. Channels-last, pairs of pixels cost nothing to form.
+* A transposed convolution is a plain one on the small map that makes all phases of the large one.
 
 Weights are derived from the model's own in every pass by one small matrix product. Exact, borders included.
 """
@@ -16,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision
-from viewslots.methods.ocloc.fast.epilogue import bias_relu_shuffle
+from viewslots.methods.fast.epilogue import bias_relu_shuffle
 
 
 def axis_taps(kernel: int, *, out: int, inside: int) -> Float[Tensor, "kernel out inside reach"]:
@@ -39,6 +40,19 @@ def plane_taps(
     rows: Float[Tensor, "k p1 q1 a"], columns: Float[Tensor, "k p2 q2 b"]
 ) -> Float[Tensor, "k k p1 p2 q1 q2 a b"]:
     return torch.einsum("ypqa,xstb->yxpsqtab", rows, columns)
+
+
+def transposed_taps(kernel: int, stride: int, padding: int) -> Float[Tensor, "kernel out 1 reach"]:
+    """The same for a transposed convolution that makes exactly `stride` pixels of one, `padding` cut in front.
+
+    Input i reaches the pixels stride * i + tap - padding; so a tap serves one phase only.
+    """
+    reach = max(-(-(stride - 1 + padding) // stride), (kernel - 1 - padding) // stride)
+    taps = torch.zeros(kernel, stride, 1, 2 * reach + 1)
+    for tap in range(kernel):
+        phase = (tap - padding) % stride
+        taps[tap, phase, 0, (phase + padding - tap) // stride + reach] = 1
+    return taps
 
 
 @full_precision
@@ -82,6 +96,26 @@ class FoldedConvolution(DerivedConvolution):
         weight, bias = self.derived()
         maps = maps.contiguous(memory_format=torch.channels_last)
         return bias_relu_shuffle(F.conv2d(maps, weight, padding=weight.shape[-1] // 2), bias, self.scale)
+
+
+class FoldedTransposed(nn.Module):
+    """A transposed `convolution` that enlarges exactly by its stride, and ReLU."""
+
+    taps: Tensor
+
+    def __init__(self, convolution: nn.ConvTranspose2d) -> None:
+        super().__init__()
+        axis = transposed_taps(convolution.kernel_size[0], convolution.stride[0], int(convolution.padding[0]))
+        self.convolution, self.scale = convolution, convolution.stride[0]
+        self.register_buffer("taps", plane_taps(axis, axis).to(convolution.weight.device), persistent=False)
+
+    def forward(self, maps: Float[Tensor, "I C h w"]) -> Float[Tensor, "I O H W"]:
+        own = self.convolution
+        assert own.bias is not None
+        weight = derived_weight(own.weight.transpose(0, 1), self.taps)
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        phases = F.conv2d(maps, weight, padding=weight.shape[-1] // 2)
+        return bias_relu_shuffle(phases, own.bias.repeat(self.scale**2), self.scale)
 
 
 class PairedConvolution(DerivedConvolution):
@@ -143,7 +177,8 @@ def pays_in_pairs(convolution: nn.Conv2d) -> bool:
 
 
 def fold_stages(stages: Sequence[nn.Module]) -> nn.Sequential:
-    """The twin of [Upsample,] Conv2d, [PixelShuffle,] [ReLU,] ...; what is none of these stays as it is."""
+    """The twin of [Upsample,] Conv2d, [PixelShuffle,] [ReLU,] ... or ConvTranspose2d, ReLU; what is none of these stays
+    as it is."""
     folded: list[nn.Module] = []
     scale, waiting = 1, list(stages)
     while waiting:
@@ -152,6 +187,8 @@ def fold_stages(stages: Sequence[nn.Module]) -> nn.Sequential:
                 scale = int(grow.scale_factor)  # type: ignore[arg-type]
             case [nn.Conv2d() as convolution, nn.ReLU(), *waiting]:
                 folded, scale = [*folded, twin(convolution, scale)], 1
+            case [nn.ConvTranspose2d() as transposed, nn.ReLU(), *waiting]:
+                folded.append(FoldedTransposed(transposed))
             case [nn.Conv2d() as convolution, nn.PixelShuffle() as shuffle, nn.ReLU(), *waiting]:
                 folded.append(ShuffledConvolution(convolution, shuffle.upscale_factor))
             case [nn.Conv2d() as convolution, *waiting] if not waiting and pays_in_pairs(convolution):

@@ -10,7 +10,7 @@ def bias_relu_shuffle(
 ) -> Float[Tensor, "I C H W"]:
     """relu(phases + bias), with channel (p, q, c) of place (i, j) at place (i scale + p, j scale + q) of channel c."""
     if has_kernel(phases):
-        from viewslots.methods.ocloc.fast.epilogue_cuda import BiasReluShuffle
+        from viewslots.methods.fast.epilogue_cuda import BiasReluShuffle
 
         return BiasReluShuffle.apply(phases, bias, scale)  # type: ignore[no-untyped-call]
     return plain_bias_relu_shuffle(phases, bias, scale)

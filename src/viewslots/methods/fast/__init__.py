@@ -1,0 +1,1 @@
+"""Ways to compute the same faster, for any method. Tests compare them with the plain code."""

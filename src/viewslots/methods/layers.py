@@ -1,0 +1,91 @@
+"""Networks that several methods share."""
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class MultiLayerPerceptron(nn.Sequential):
+    """Fully connected ReLU layers and a linear one."""
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        widths = [inputs, *hidden]
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(widths[-1], outputs))
+
+    @property
+    def last(self) -> nn.Linear:
+        layer = self[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+
+class PositionEmbedding(nn.Module):
+    """Adds a learned linear map of (1+x)/2, (1+y)/2, (1-x)/2, (1-y)/2, with x and y in [-1, 1]."""
+
+    grid: Tensor
+
+    def __init__(self, channels: int, size: int) -> None:
+        super().__init__()
+        self.project = nn.Conv2d(4, channels, 1)
+        y, x = torch.meshgrid(*[torch.linspace(-1, 1, size)] * 2, indexing="ij")
+        grid = torch.stack([1 + x, 1 + y, 1 - x, 1 - y]) / 2
+        self.register_buffer("grid", grid[None], persistent=False)
+
+    def forward(self, maps: Float[Tensor, "I D h w"]) -> Float[Tensor, "I D H W"]:
+        return maps + self.project(self.grid)
+
+
+class FeatureNetwork(nn.Module):
+    """Convolutions, positional embedding, and two layers that act on each pixel: one feature vector a place.
+
+    OCLOC's g_feat and the encoder of Slot Attention.
+    """
+
+    def __init__(
+        self, channels: int, layers: int, kernel: int, stride: int, image_size: int, epsilon: float = 1e-5
+    ) -> None:
+        super().__init__()
+        convolutions: list[nn.Module] = []
+        for layer in range(layers):
+            before, step = (3, stride) if layer == 0 else (channels, 1)
+            convolutions += [nn.Conv2d(before, channels, kernel, step, kernel // 2), nn.ReLU()]
+        self.convolutions = nn.Sequential(*convolutions)
+        self.position = PositionEmbedding(channels, -(-image_size // stride))
+        self.pixelwise = nn.Sequential(
+            nn.LayerNorm(channels, epsilon), nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels)
+        )
+
+    def forward(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I P D"]:
+        maps = self.position(self.convolutions(images))
+        return self.pixelwise(maps.flatten(2).transpose(1, 2))
+
+
+class BroadcastDecoder(nn.Module):
+    """The code at every place of a map, with the positional embedding, and then convolutions that may enlarge it."""
+
+    def __init__(self, inputs: int, grid: int, convolutions: nn.Sequential) -> None:
+        super().__init__()
+        self.position = PositionEmbedding(inputs, grid)
+        self.convolutions = convolutions
+
+    def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
+        return self.convolutions(self.position(code[:, :, None, None]))
+
+
+class GroupNorm(nn.GroupNorm):
+    """Maps in half precision stay so, which the next convolution reads anyway; statistics are of full precision.
+
+    Autocast would widen the maps and copy them back.
+    """
+
+    def forward(self, values: Float[Tensor, "N C *size"]) -> Float[Tensor, "N C *size"]:
+        with torch.autocast(values.device.type, enabled=False):
+            weight, bias = self.weight.to(values.dtype), self.bias.to(values.dtype)
+            return F.group_norm(values, self.num_groups, weight, bias, self.eps)
