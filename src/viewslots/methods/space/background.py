@@ -1,6 +1,7 @@
 """The background: components that share the picture by stick-breaking, each a mask and a picture of its own.
 
-With a single component, as in the published runs, its mask is the whole picture; then no network for masks is made.
+With a single component, as in the comparison of the OCLOC paper, its mask is the whole picture. Paper: networks for
+masks are then made and never used; here they are not made.
 """
 
 from collections.abc import Sequence

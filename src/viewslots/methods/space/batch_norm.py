@@ -1,4 +1,4 @@
-"""Batch normalisation that knows padding and ranks."""
+"""Batch normalisation that knows padding and ranks. Paper: that of the batch of one process."""
 
 from typing import Any
 

@@ -140,7 +140,10 @@ class SpaceAnswer:
     view_mask: Bool[Tensor, "B M"]
 
     def decomposition(self) -> Decomposition:
-        """One layer a cell. An object that is not present has no complete shape; presence is the maximum over views."""
+        """One layer a cell. Presence is the maximum over views.
+
+        Paper: complete shapes are multiplied by presence. Here those of absent objects are empty, and others whole.
+        """
         layers, cells = self.seen.layers, self.seen.cells
         ground = 1 - layers.alpha
         present = cells.presence >= PRESENT
