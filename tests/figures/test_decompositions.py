@@ -165,6 +165,21 @@ def test_a_figure_of_a_mere_decomposition() -> None:
     assert text[-1] == "a note"
 
 
+@pytest.mark.parametrize(("slots", "present", "columns"), [(5, 0, 5), (64, 3, 12), (64, 20, 20)])
+def test_absent_slots_do_not_fill_a_figure(slots: int, present: int, columns: int) -> None:
+    """A method with a grid of slots shows those that are present, the surest first."""
+    presence = torch.rand(slots, generator=torch.Generator().manual_seed(0)) * 0.4
+    presence[:present] += 0.5
+    masks = torch.zeros(1, 1, slots + 1, 4, 4)
+    shown = Decomposition(torch.zeros(1, 1, 3, 4, 4), masks, True, None, presence[None], None, None)
+    sheet = answer_figure([torch.zeros(1, 3, 4, 4)], [shown])
+    text = words(sheet)
+    assert [word for word in text if word.startswith("object ")] == [f"object {k + 1}" for k in range(columns)]
+    sure = sorted(presence.tolist(), reverse=True)[:columns]
+    assert [word for word in text if word.startswith("presence")] == [f"presence {value:.2f}" for value in sure]
+    assert len(rows_of(sheet)[0]) == columns + 3
+
+
 def test_a_figure_of_slots_without_background_or_presence() -> None:
     sheet = answer_figure([torch.zeros(1, 3, 4, 4)], [halves(None, False)])
     (row,) = rows_of(sheet)

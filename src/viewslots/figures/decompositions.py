@@ -21,6 +21,8 @@ Kind = Literal["perceived", "complete"]
 ABSENT = 216
 """The grey of a slot that is not used. Layers lie on white."""
 SEEN = "what is seen of each layer"
+ROOM = 12
+"""Slots that have a column each. Methods with more show all that are present, but no more of the absent ones."""
 
 
 def on_white(colour: Float[Tensor, "3 H W"], alpha: Float[Tensor, "H W"]) -> Pixels:
@@ -92,12 +94,13 @@ def answer_figure(
     presence where it tells that."""
     first = answers[0].has_background
     K, noun = answers[0].layer_masks.shape[2] - first, "object" if first else "slot"
-    columns = ["observation", "reconstruction", *(f"{noun} {place + 1}" for place in range(K))]
+    shown = columns_for(answers, K)
+    columns = ["observation", "reconstruction", *(f"{noun} {place + 1}" for place in range(shown))]
     columns += ["background"] if first else []
     blocks = []
     for number, (pictures, answer) in enumerate(zip(images, answers, strict=True), 1):
         sure = [1.0] * K if answer.presence is None else answer.presence[0].tolist()
-        order = sorted(range(K), key=lambda k: -sure[k])
+        order = sorted(range(K), key=lambda k: -sure[k])[:shown]
         rows = tuple(
             Row(f"view {m + 1}", (pixels_of(picture), *answer_cells(answer, m, order, sure)))
             for m, picture in enumerate(pictures)
@@ -107,6 +110,14 @@ def answer_figure(
         captions = ("", "", *(f"presence {sure[k]:.2f}" for k in order)) if told else ()
         blocks.append(Block(f"Scene {number}: {found}{SEEN}", rows, captions))
     return grid(f"Decomposition of scenes, {SEEN}", columns, blocks, note=note)
+
+
+def columns_for(answers: Sequence[Decomposition], slots: int) -> int:
+    """All slots, or as many as fit and are present in some scene, where presence is told."""
+    told = [answer.presence for answer in answers if answer.presence is not None]
+    if not told:
+        return slots
+    return min(slots, max(ROOM, *(int((one[0] >= PRESENT).sum()) for one in told)))
 
 
 def answer_cells(answer: Decomposition, view: int, order: Sequence[int], sure: Sequence[float]) -> list[Pixels]:

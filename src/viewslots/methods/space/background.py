@@ -1,6 +1,7 @@
 """The background: components that share the picture by stick-breaking, each a mask and a picture of its own.
 
-With a single component, as in the published runs, its mask is the whole picture; then no network for masks is made.
+With a single component, as in the comparison of the OCLOC paper, its mask is the whole picture. Paper: networks for
+masks are then made and never used; here they are not made.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from viewslots.methods.contract import Gather
-from viewslots.methods.distributions import full_precision
+from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.space.batch_norm import BatchNorm
-from viewslots.methods.space.config import SpaceConfig
 from viewslots.methods.space.layers import ShuffleDecoder, precisely
 from viewslots.methods.space.variables import Gaussian, SpaceNoise, gaussian_kl
 
@@ -86,12 +86,11 @@ class BroadcastDecoder(nn.Module):
 class MaskPosterior(nn.Module):
     """q(z_mask_j | picture, z_mask_1 ... z_mask_j-1), by an LSTM whose first state and first input are learned."""
 
-    def __init__(self, config: SpaceConfig) -> None:
+    def __init__(self, features: int, mask_dim: int, hidden: int) -> None:
         super().__init__()
-        D, hidden = config.mask_dim, config.background_hidden
-        self.recurrent = nn.LSTMCell(D + hidden, hidden)
-        self.predict = nn.Linear(hidden, 2 * D)
-        self.first_mask = nn.Parameter(torch.zeros(D))
+        self.recurrent = nn.LSTMCell(mask_dim + features, hidden)
+        self.predict = nn.Linear(hidden, 2 * mask_dim)
+        self.first_mask = nn.Parameter(torch.zeros(mask_dim))
         self.first_hidden = nn.Parameter(torch.zeros(hidden))
         self.first_cell = nn.Parameter(torch.zeros(hidden))
 
@@ -117,13 +116,12 @@ class MaskPosterior(nn.Module):
 class MaskPrior(nn.Module):
     """p(z_mask_j | z_mask_1 ... z_mask_j-1), by a second LSTM, which a single component has no use for."""
 
-    def __init__(self, config: SpaceConfig) -> None:
+    def __init__(self, mask_dim: int, hidden: int, components: int) -> None:
         super().__init__()
-        hidden = config.background_hidden
-        self.predict = nn.Linear(hidden, 2 * config.mask_dim)
+        self.predict = nn.Linear(hidden, 2 * mask_dim)
         self.first_hidden = nn.Parameter(torch.zeros(hidden))
-        if config.components > 1:
-            self.recurrent = nn.LSTMCell(config.mask_dim, hidden)
+        if components > 1:
+            self.recurrent = nn.LSTMCell(mask_dim, hidden)
             self.first_cell = nn.Parameter(torch.zeros(hidden))
 
     def forward(self, samples: Float[Tensor, "N J D"]) -> Gaussian:
@@ -148,25 +146,22 @@ def broken_stick(shares: Float[Tensor, "N I H W"]) -> Float[Tensor, "N J H W"]:
 
 
 class Background(nn.Module):
-    def __init__(self, config: SpaceConfig) -> None:
+    """All of it. Only several components need a `mask_decoder`."""
+
+    def __init__(
+        self,
+        encoder: MapEncoder,
+        mask_posterior: MaskPosterior,
+        mask_prior: MaskPrior,
+        mask_decoder: ShuffleDecoder | None,
+        component_encoder: MapEncoder,
+        component_prior: nn.Module,
+        painter: BroadcastDecoder,
+    ) -> None:
         super().__init__()
-        size, hidden = config.image_size, config.background_hidden
-        self.encoder = MapEncoder(3, size, config.background_channels, hidden)
-        self.mask_posterior = MaskPosterior(config)
-        self.mask_prior = MaskPrior(config)
-        if config.components > 1:
-            self.mask_decoder = ShuffleDecoder(
-                config.mask_dim, config.mask_channels, config.mask_groups, config.mask_decoder, outputs=1
-            )
-        self.component_encoder = MapEncoder(4, size, config.component_channels, 2 * config.component_dim)
-        self.component_prior = nn.Sequential(
-            nn.Linear(config.mask_dim, hidden),
-            nn.ELU(),
-            nn.Linear(hidden, hidden),
-            nn.ELU(),
-            nn.Linear(hidden, 2 * config.component_dim),
-        )
-        self.painter = BroadcastDecoder(config.component_dim, size, config.painter_channels)
+        self.encoder, self.mask_posterior, self.mask_prior = encoder, mask_posterior, mask_prior
+        self.mask_decoder, self.component_encoder = mask_decoder, component_encoder
+        self.component_prior, self.painter = component_prior, painter
 
     def forward(
         self, images: Float[Tensor, "N 3 H W"], noise: SpaceNoise, real: Bool[Tensor, "N"] | None
@@ -191,9 +186,9 @@ class Background(nn.Module):
     def masks(self, z_mask: Float[Tensor, "N I D"], size: tuple[int, int]) -> Float[Tensor, "N J H W"]:
         """Of all components, from the codes of all but the last."""
         N, others, _ = z_mask.shape
-        if not others:
+        if self.mask_decoder is None:
             return z_mask.new_ones(N, 1, *size)
-        shares = precisely(self.mask_decoder(z_mask.flatten(0, 1)), nn.Sigmoid())
+        shares = widen(self.mask_decoder(z_mask.flatten(0, 1))).sigmoid()
         return broken_stick(shares.view(N, others, *size))
 
     def share_statistics(self, gather: Gather) -> None:

@@ -1,4 +1,4 @@
-"""Batch normalisation that knows padding and ranks."""
+"""Batch normalisation that knows padding and ranks. Paper: that of the batch of one process."""
 
 from typing import Any
 
@@ -49,6 +49,8 @@ class BatchNorm(nn.BatchNorm2d):
         mean = self.total((maps * counted).sum((0, 2, 3))[:, None, None]) / count
         variance = self.total(((maps - mean).square() * counted).sum((0, 2, 3))[:, None, None]) / count
         with torch.no_grad():
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
             for running, value in (
                 (self.running_mean, mean),
                 (self.running_var, variance * count / (count - 1).clamp(min=1)),

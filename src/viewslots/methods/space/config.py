@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Positive, Proper, check_fields, from_values
+from viewslots.methods.config import Bound, Positive, check_fields, from_values
 
+Chance = Annotated[float, Bound("above 0 and below 1", lambda value: 0 < value < 1)]
 Convolution = tuple[int, int, int, int]
 """A convolution of an encoder: (kernel size, stride, channels, groups of its normalisation)."""
 Shuffle = tuple[int, int, int]
@@ -67,9 +68,9 @@ class SpaceConfig:
 
     foreground_sigma: Positive = 0.15
     background_sigma: Positive = 0.15
-    presence_prior_start: Proper = 0.1
+    presence_prior_start: Chance = 0.1
     """Probability that a cell holds an object, before it is annealed ..."""
-    presence_prior_end: Proper = 0.01
+    presence_prior_end: Chance = 0.01
     """... and after."""
     scale_prior_start: float = 0.0
     """Mean of the logit of an object's size, before it is annealed ..."""

@@ -1,12 +1,14 @@
 """The foreground: which cells hold an object, where it is, and what it looks like."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewslots.methods.distributions import relaxed_bernoulli_logit
+from viewslots.methods.distributions import relaxed_bernoulli_logit, widen
 from viewslots.methods.schedules import Scalar
-from viewslots.methods.space.config import SpaceConfig
+from viewslots.methods.space.config import Convolution
 from viewslots.methods.space.layers import ShuffleDecoder, convolutions, normalised, precisely
 from viewslots.methods.space.variables import CellPosterior, Cells, Gaussian, SpaceNoise
 from viewslots.methods.spatial import crop
@@ -19,11 +21,11 @@ LEAST_STD = 1e-15
 class CellEncoder(nn.Module):
     """Features of every cell, exchanged with the cells beside it, and what they say of its object."""
 
-    def __init__(self, config: SpaceConfig) -> None:
+    def __init__(self, stages: Sequence[Convolution], lateral_layers: int) -> None:
         super().__init__()
-        *_, channels, groups = config.encoder[-1]
-        self.features = convolutions(3, config.encoder)
-        self.lateral = convolutions(channels, ((3, 1, channels, groups),) * config.lateral_layers)
+        *_, channels, groups = stages[-1]
+        self.features = convolutions(3, stages)
+        self.lateral = convolutions(channels, ((3, 1, channels, groups),) * lateral_layers)
         self.joined = convolutions(2 * channels, ((3, 1, channels, groups),))
         self.heads = nn.Conv2d(channels, 1 + 2 * 1 + 2 * 2 + 2 * 2, 1)
 
@@ -65,13 +67,12 @@ def centres(shift: Float[Tensor, "N K 2"]) -> Float[Tensor, "N K 2"]:
 class GlimpseEncoder(nn.Module):
     """From what a cell sees to what its object looks like."""
 
-    def __init__(self, config: SpaceConfig) -> None:
+    def __init__(self, stages: Sequence[Convolution], last_map: int, channels: int, groups: int, what_dim: int) -> None:
         super().__init__()
-        channels, groups = config.glimpse_channels, config.glimpse_groups
-        self.convolutions = convolutions(3, config.glimpse_encoder)
-        last = nn.Conv2d(config.glimpse_encoder[-1][2], channels, config.glimpse_map)
-        self.whole = nn.Sequential(*normalised(last, channels, groups))
-        self.what = nn.Linear(channels, 2 * config.what_dim)
+        self.convolutions = convolutions(3, stages)
+        whole = nn.Conv2d(stages[-1][2], channels, last_map)
+        self.whole = nn.Sequential(*normalised(whole, channels, groups))
+        self.what = nn.Linear(channels, 2 * what_dim)
 
     def forward(self, glimpses: Float[Tensor, "NK 3 g g"]) -> Gaussian:
         features = self.whole(self.convolutions(glimpses)).flatten(1)
@@ -81,14 +82,9 @@ class GlimpseEncoder(nn.Module):
 class Foreground(nn.Module):
     """All of it but the rendering."""
 
-    def __init__(self, config: SpaceConfig) -> None:
+    def __init__(self, cells: CellEncoder, encoder: GlimpseEncoder, decoder: ShuffleDecoder, glimpse_size: int) -> None:
         super().__init__()
-        self.glimpse_size = config.glimpse_size
-        self.cells = CellEncoder(config)
-        self.encoder = GlimpseEncoder(config)
-        self.decoder = ShuffleDecoder(
-            config.what_dim, config.glimpse_channels, config.glimpse_groups, config.glimpse_decoder, outputs=4
-        )
+        self.cells, self.encoder, self.decoder, self.glimpse_size = cells, encoder, decoder, glimpse_size
 
     def look(self, images: Float[Tensor, "N 3 H W"], cells: Cells) -> Gaussian:
         """Posterior of `what` [N, K, D], from the glimpses of all cells."""
@@ -101,4 +97,5 @@ class Foreground(nn.Module):
 
     def paint(self, what: Float[Tensor, "N K D"]) -> Float[Tensor, "N K 4 g g"]:
         """Colours and alpha of every object, in its glimpse."""
-        return self.decoder(what.flatten(0, 1)).sigmoid().unflatten(0, what.shape[:2])
+        painted = widen(self.decoder(what.flatten(0, 1))).sigmoid()
+        return painted.view(*what.shape[:2], *painted.shape[1:])

@@ -1,9 +1,7 @@
-"""Layers that both halves of SPACE share, and where all weights start."""
+"""Layers that foreground and background share."""
 
-import math
 from collections.abc import Sequence
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -48,12 +46,3 @@ class ShuffleDecoder(nn.Module):
 
     def forward(self, codes: Float[Tensor, "N D"]) -> Float[Tensor, "N C H W"]:
         return self.layers(codes[:, :, None, None])
-
-
-def initialise(network: nn.Module, generator: torch.Generator) -> None:
-    """As torch draws them by default: uniform, within 1 / sqrt(inputs); of an LSTM, 1 / sqrt(its size)."""
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear | nn.LSTMCell):
-            fan = module.hidden_size if isinstance(module, nn.LSTMCell) else module.weight[0].numel()
-            for parameter in module.parameters():
-                nn.init.uniform_(parameter, -1 / math.sqrt(fan), 1 / math.sqrt(fan), generator=generator)

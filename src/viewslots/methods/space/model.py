@@ -10,11 +10,11 @@ from viewslots.methods.contract import Answer, Gather, Losses, Search, Trainable
 from viewslots.methods.inputs import check_slots
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Optimisation
-from viewslots.methods.space.background import Background, Components
+from viewslots.methods.space.background import Components
+from viewslots.methods.space.build import build_background, build_foreground, initialise
 from viewslots.methods.space.config import SpaceConfig
-from viewslots.methods.space.foreground import Foreground, located
-from viewslots.methods.space.layers import initialise
-from viewslots.methods.space.objective import boundary_loss, foreground_kl, negative_log_likelihood, over_views
+from viewslots.methods.space.foreground import located
+from viewslots.methods.space.objective import Priors, boundary_loss, foreground_kl, negative_log_likelihood, over_views
 from viewslots.methods.space.rendering import Layers, composed, frames
 from viewslots.methods.space.schedule import SpaceAnnealing, SpaceOptimisation, SpaceSchedule
 from viewslots.methods.space.variables import CellPosterior, Cells, Gaussian, SpaceNoise
@@ -50,8 +50,8 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
     def __init__(self, config: SpaceConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.config = config
-        self.foreground = Foreground(config)
-        self.background = Background(config)
+        self.foreground = build_foreground(config)
+        self.background = build_background(config)
         initialise(self, generator or torch.Generator().manual_seed(0))
 
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> SpaceNoise:
@@ -71,22 +71,19 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
 
     def forward(self, batch: SceneBatch, scheduled: SpaceAnnealing, noise: SpaceNoise) -> Losses:
         """`comparable` and all terms have the priors as they are after training, and no boundary loss."""
-        images = batch.image.flatten(0, 1)
-        seen = self.explain(batch, scheduled, noise)
-        nll = negative_log_likelihood(images, seen.layers, seen.background, self.config)
+        seen, config = self.explain(batch, scheduled, noise), self.config
+        sigmas = config.foreground_sigma, config.background_sigma
+        nll = negative_log_likelihood(batch.image.flatten(0, 1), seen.layers, seen.background, sigmas)
+        background = {"mask": seen.background.mask_kl, "component": seen.background.component_kl}
         now, after = (
-            foreground_kl(seen.posterior, seen.what, priors, self.config) for priors in (scheduled, self.annealed())
+            foreground_kl(seen.posterior, seen.what, Priors.at(values, config)) | background
+            for values in (scheduled, self.annealed())
         )
-        background = seen.background.mask_kl + seen.background.component_kl
-        frame = frames(seen.cells.presence, seen.cells.scale, seen.cells.centre, self.image_size)
-        boundary = boundary_loss(frame, seen.layers.alpha)
-        bound = nll + background + sum(now.values()) + scheduled.weight_boundary * boundary
-        terms = {"nll": nll} | after
-        terms |= {"mask": seen.background.mask_kl, "component": seen.background.component_kl}
-        terms |= {"boundary": boundary}
+        boundary = boundary_loss(frames(seen.cells, self.image_size), seen.layers.alpha)
+        terms = {"nll": nll, **after, "boundary": boundary}
         return Losses(
-            minimised=over_views(bound, batch.view_mask),
-            comparable=over_views(nll + background + sum(after.values()), batch.view_mask),
+            minimised=over_views(nll + sum(now.values()) + scheduled.weight_boundary * boundary, batch.view_mask),
+            comparable=over_views(nll + sum(after.values()), batch.view_mask),
             terms={name: over_views(value, batch.view_mask) for name, value in terms.items()},
         )
 
@@ -143,7 +140,10 @@ class SpaceAnswer:
     view_mask: Bool[Tensor, "B M"]
 
     def decomposition(self) -> Decomposition:
-        """One layer a cell. An object that is not present has no complete shape; presence is the maximum over views."""
+        """One layer a cell. Presence is the maximum over views.
+
+        Paper: complete shapes are multiplied by presence. Here those of absent objects are empty, and others whole.
+        """
         layers, cells = self.seen.layers, self.seen.cells
         ground = 1 - layers.alpha
         present = cells.presence >= PRESENT

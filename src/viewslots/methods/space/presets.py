@@ -67,11 +67,11 @@ TINY = SpaceConfig(
 TINY_SCHEDULE = SpaceSchedule(
     steps=300,
     temperature_steps=150,
-    presence_first_step=50,
+    presence_first_step=60,
     presence_last_step=150,
-    scale_first_step=50,
+    scale_first_step=60,
     scale_last_step=150,
-    boundary_steps=200,
+    boundary_steps=210,
 )
 TINY_OPTIMISATION = SpaceOptimisation(
     batch_size=8,
@@ -79,7 +79,7 @@ TINY_OPTIMISATION = SpaceOptimisation(
     background_rate=2e-2,
     decay_factor=0.2,
     decay_steps=300,
-    warmup_steps=50,
+    warmup_steps=60,
 )
 
 

@@ -57,22 +57,32 @@ def composed(glimpses: Float[Tensor, "N K 4 g g"], cells: Cells, size: tuple[int
     return Layers(image=shown[:, :3], alpha=shown[:, 3], weights=weights, shapes=shapes)
 
 
-@full_precision
-def frames(
-    presence: Float[Tensor, "N K"], scale: Float[Tensor, "N K 2"], centre: Float[Tensor, "N K 2"], size: tuple[int, int]
-) -> Float[Tensor, "N H W"]:
+def frames(cells: Cells, size: tuple[int, int]) -> Float[Tensor, "N H W"]:
     """The frames of all present objects, pasted and summed.
 
     A frame is a full square minus an inner one, and a pasted square is a column times a row. So the sum over cells is
     one matrix product, and no cell's frame is ever made.
     """
+    (height, width), x, y = size, 0, 1
+    rows = profiles(cells.scale[..., y], cells.centre[..., y], height)
+    columns = profiles(cells.scale[..., x], cells.centre[..., x], width)
+    return FRAME_GAIN * framed(rows, columns, cells.presence)
+
+
+@full_precision
+def profiles(scale: Float[Tensor, "N K"], centre: Float[Tensor, "N K"], length: int) -> Float[Tensor, "N K length 2"]:
+    """Along one axis of the picture: how much of the full and of the inner square lies at every pixel."""
     place = torch.arange(FRAME_SIZE, device=scale.device)
     inside = (place >= FRAME_WIDTH) & (place < FRAME_SIZE - FRAME_WIDTH)
     squares = torch.stack([torch.ones_like(inside), inside], 1).to(scale.dtype)
-    profiles = []
-    for axis, length in ((1, size[0]), (0, size[1])):
-        places = (pixel_centres(length, scale) - centre[..., axis, None]) / (scale[..., axis, None] + LEAST_SCALE)
-        profiles.append(tents(places, FRAME_SIZE) @ squares)
-    rows, columns = profiles
-    signed = torch.stack([presence, -presence], -1)[:, :, None] * rows
-    return FRAME_GAIN * (signed.transpose(1, 2).flatten(2) @ columns.transpose(1, 2).flatten(2).mT)
+    places = (pixel_centres(length, scale) - centre[..., None]) / (scale[..., None] + LEAST_SCALE)
+    return tents(places, FRAME_SIZE) @ squares
+
+
+@full_precision
+def framed(
+    rows: Float[Tensor, "N K H 2"], columns: Float[Tensor, "N K W 2"], presence: Float[Tensor, "N K"]
+) -> Float[Tensor, "N H W"]:
+    """Full squares minus inner ones, of all cells at once."""
+    signed = rows * torch.stack([presence, -presence], -1)[:, :, None]
+    return signed.transpose(1, 2).flatten(2) @ columns.transpose(1, 2).flatten(2).mT

@@ -52,7 +52,8 @@ def share(step: int, first: int, last: int) -> float:
 class SpaceOptimisation(Optimisation):
     """RMSprop for the foreground, at `learning_rate`, and Adam for the background; both are constant by default.
 
-    Warm-up is of the foreground alone: the background has to learn first, or objects take all of the picture.
+    Paper: no warm-up. Ours is of the foreground alone: the background has to learn first, or objects take all of the
+    picture.
     """
 
     batch_size: int = 12
