@@ -1,4 +1,4 @@
-"""Half-precision twins of the weights of linear layers: cast all at once, not one by one as autocast does.
+"""Half-precision twins of weights: cast all at once, not one by one as autocast does.
 
 A step then runs forward and backward on the twins, hands their gradients to the weights (`collect`), moves the weights
 in full precision, and casts them anew (`refresh`): two launches instead of two hundred.
@@ -76,18 +76,21 @@ class HalfLinear(nn.Linear):
         return SumByProduct.apply(values, self.weight, self.bias)  # type: ignore[no-untyped-call]
 
 
-def with_half_weights(model: V, exact: set[nn.Linear]) -> tuple[V, HalfWeights]:
-    """A view of the model whose linear and recurrent layers hold twins, but for the `exact` ones."""
+Kinds = tuple[type[nn.Module], ...]
+
+
+def with_half_weights(model: V, exact: set[nn.Linear], kinds: Kinds = (nn.Linear, nn.GRUCell)) -> tuple[V, HalfWeights]:
+    """A view of the model whose layers of these kinds hold twins, but for the `exact` ones."""
     half = HalfWeights()
-    return cast(V, tree_with_twins(model, half, exact)), half
+    return cast(V, tree_with_twins(model, half, exact, kinds)), half
 
 
-def tree_with_twins(module: nn.Module, half: HalfWeights, full: set[nn.Linear]) -> nn.Module:
-    twinned = isinstance(module, nn.Linear | nn.GRUCell) and module not in full
+def tree_with_twins(module: nn.Module, half: HalfWeights, full: set[nn.Linear], kinds: Kinds) -> nn.Module:
+    twinned = isinstance(module, kinds) and module not in full
     view = view_of(module, HalfLinear if twinned and isinstance(module, nn.Linear) else type(module))
     if twinned:
         own = {name: value if value is None else half.add(value) for name, value in module._parameters.items()}
         view.__dict__["_parameters"] = own
     for name, part in view._modules.items():
-        view._modules[name] = None if part is None else tree_with_twins(part, half, full)
+        view._modules[name] = None if part is None else tree_with_twins(part, half, full, kinds)
     return view

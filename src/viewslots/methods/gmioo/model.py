@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from viewslots.methods.contract import Losses, Search, TrainableMethod, mapped
+from viewslots.methods.contract import FastTwin, Losses, Precision, Search, TrainableMethod, mapped
 from viewslots.methods.gmioo.compositing import composite, greedy_order, perceived_masks, surroundings
 from viewslots.methods.gmioo.config import GmiooConfig
 from viewslots.methods.gmioo.inference import BackgroundInference, ObjectInference
-from viewslots.methods.gmioo.networks import ColourDecoder, Decoder, initialise
+from viewslots.methods.gmioo.networks import ColourDecoder, Decoder, Norm, initialise
 from viewslots.methods.gmioo.objective import stage_terms
 from viewslots.methods.gmioo.rendering import Rendering
 from viewslots.methods.gmioo.schedule import Annealing, GmiooSchedule
@@ -26,10 +26,14 @@ from viewslots.methods.gmioo.variables import (
     parted,
     take,
 )
+from viewslots.methods.half import with_half_weights
 from viewslots.methods.inputs import check_slots
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Scalar
 from viewslots.types import Decomposition, SceneBatch
+
+HALF = (nn.Linear, nn.Conv2d, nn.LSTMCell, Norm)
+"""Layers that compute with half-precision weights on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,12 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
     def annealed(self) -> Annealing:
         return Annealing()
 
+    def fast(self, precision: Precision) -> FastTwin:
+        """On a GPU all weights are cast to half precision at once: most layers are called for every object."""
+        if self.device.type != "cuda" or precision != "bf16":
+            return FastTwin(self)
+        return FastTwin(*with_half_weights(self, set(), HALF))
+
     # Learning
 
     def forward(self, batch: SceneBatch, scheduled: Annealing, noise: Noise) -> Losses:
@@ -163,20 +173,22 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
         shown: list[Layers] = []
         main = None
         for k in range(noise.objects.presence.shape[1]):
-            seen = torch.cat([image, *self.so_far(background, found, shown)], 1)
+            seen = torch.cat([image, *self.so_far(image, background, found, shown)], 1)
             main, objects = self.object_inference.begin(seen, main, at(noise.objects, k), temperature)
             found.append(mapped(objects, lambda values: values[:, None]))
-            with torch.no_grad():
-                shown.append(self.rendering.objects(image, found[-1].z_box, found[-1].z_code))
         return self.composed(image, background, joined(found))
 
     @torch.no_grad()
     def so_far(
-        self, background: Background, found: list[Objects], shown: list[Layers]
+        self, image: Float[Tensor, "N 3 H W"], background: Background, found: list[Objects], shown: list[Layers]
     ) -> tuple[Float[Tensor, "N 3 H W"], Float[Tensor, "N 1 H W"]]:
-        """The reconstruction by the objects found so far, and the background's mask."""
+        """The reconstruction by the objects found so far, and the background's mask. The latest joins those `shown`.
+
+        Paper: whether objects are put into depth order here is not said.
+        """
         if not found:
             return background.picture, torch.ones_like(background.picture[:, :1])
+        shown.append(self.rendering.objects(image, found[-1].z_box, found[-1].z_code))
         layers, presence = joined(shown), torch.cat([one.presence for one in found], 1)
         order = greedy_order(layers.shape, layers.misfit, presence)
         masks = perceived_masks(take(layers.shape, order), take(presence, order))
