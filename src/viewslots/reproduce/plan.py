@@ -102,13 +102,7 @@ class Planner:
 
     def __init__(self, table: Table, asked: Asked, only: Sequence[str] = ()) -> None:
         self.table, self.asked = table, asked
-        self.known = [row for row in table.rows if known_experiment(row) or not _learns(row)]
-        self.rows = chosen_rows(self.known, only)
-
-    @property
-    def unknown(self) -> list[str]:
-        """Rows of methods that this version does not have."""
-        return [row for row in self.table.rows if row not in self.known]
+        self.rows = chosen_rows(table.rows, only)
 
     def tasks(self) -> list[Task]:
         """In the order in which they start: data, then trainings, those first on which most work waits."""
@@ -168,7 +162,7 @@ class Planner:
         """As in the paper, but no training scene that no run of the table would ever see. A rehearsal also has fewer
         scenes to validate and to test on."""
         paper = data_preset(data)
-        trainings = self.trainings([row for row in self.known if self._has_recipe(row)])
+        trainings = self.trainings([row for row in self.table.rows if self._has_recipe(row)])
         seen = max((one.scenes_seen for one in trainings if one.data == data), default=1)
         share = min(1.0, self.asked.scale / REHEARSAL)
         fewer = {name: max(LEAST_SCENES, round(share * getattr(paper, name))) for name in ("valid", "test")}

@@ -228,8 +228,7 @@ def reproduce_table(
     workers: int | None = None,
 ) -> Outcome:
     """Everything of a table that is not yet in the folder `out`."""
-    planner = Planner(table, asked, only)
-    tasks = planner.tasks()
+    tasks = Planner(table, asked, only).tasks()
     workers = default_workers(device) if workers is None else workers
     if workers < 1:
         raise UserError(f"--workers {workers}: at least 1")
@@ -243,8 +242,6 @@ def reproduce_table(
                 (out / name).mkdir(exist_ok=True)
             done = [task for task in tasks if is_done(out, task)]
             reporter = Reporter(out, tasks, done, workers)
-            if planner.unknown:
-                reporter.status.say(f"not in this version of viewslots, left out: {', '.join(planner.unknown)}")
             waiting = [task for task in tasks if task not in done]
             outcome = run_tasks(waiting, workers, lambda task: start_task(out, task, device, workers), reporter)
             reporter.status.clear()
