@@ -7,6 +7,7 @@ import torch
 
 from viewslots.errors import UserError
 from viewslots.methods.experiment import Experiment
+from viewslots.methods.mulmon import presets as mulmon
 from viewslots.methods.ocloc import presets as ocloc
 from viewslots.methods.per_view import presets as per_view
 from viewslots.methods.registry import trainable_class
@@ -18,6 +19,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     **per_view.EXPERIMENTS,
     **umbra.EXPERIMENTS,
     **slot_attention.EXPERIMENTS,
+    **mulmon.EXPERIMENTS,
 }
 
 SHORT_NAMES = {

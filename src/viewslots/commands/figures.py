@@ -91,7 +91,8 @@ def figures(
     others = {source: _method(source, which, where) for source in compare}
     search = with_starts(method.default_search, starts)
     asked = Asked(_slots(method, data, split) if slots is None else slots, seed, search)
-    shown = _shown_scenes(data, split, scenes, views, method, where)
+    camera = any(one.needs_camera for one in others.values())
+    shown = _shown_scenes(data, split, scenes, views, method, where, camera)
     parts, answers = _own_parts(method, run, shown, asked, frames)
     parts += _comparison({_name(run): (answers, search)}, others, shown, asked, plain=starts == 0)
     parts += [*curve_parts(Path(run)), *table_parts(tables)]
@@ -131,14 +132,14 @@ def _name(source: str) -> str:
 
 
 def _shown_scenes(
-    data: Path, split: str, scenes: int, views: int | None, method: "Method", device: str
+    data: Path, split: str, scenes: int, views: int | None, method: "Method", device: str, camera: bool
 ) -> "list[Shown]":
     """In the size that the method takes; the last views of those that it does not see are held out."""
     from viewslots.data.store import Store
     from viewslots.data.views import FirstViews, HeldOutViews
     from viewslots.protocol.evaluate import HELD_OUT_VIEWS, shown_to
 
-    dataset = shown_to(method, Store.open(data), split, device)
+    dataset = shown_to(method, Store.open(data), split, device, camera)
     if scenes > len(dataset):
         raise UserError(f"--scenes: {scenes} asked for, but {split} of {data} has {len(dataset)}; ask for fewer")
     stored = dataset.split.size

@@ -23,6 +23,7 @@ METHODS = {
     "per-view": Entry("viewslots.methods.per_view.model:PerView", "per-view baseline", "Baseline", papers_own=True),
     "umbra": Entry("viewslots.methods.umbra.model:Umbra", paper_row="Proposed"),
     "slot-attention": Entry("viewslots.methods.slot_attention.model:SlotAttention", paper_row="Slot Attn"),
+    "mulmon": Entry("viewslots.methods.mulmon.model:Mulmon", "MulMON", "MulMON"),
     "kmeans": Entry("viewslots.methods.kmeans.model:KMeansMethod", learns=False),
 }
 

@@ -108,13 +108,14 @@ def evaluate(
     )
 
 
-def shown_to(method: Method, store: Store, split: str, device: str) -> SceneDataset:
-    """The scenes of a split as the method is shown them: in the size it takes, with their cameras if it asks for those.
+def shown_to(method: Method, store: Store, split: str, device: str, camera: bool = False) -> SceneDataset:
+    """The scenes of a split as the method is shown them: in the size it takes, with their cameras if it asks for those,
+    or if `camera` does.
 
     A method whose `image_size` is None takes pictures as they are.
     """
     arrays, options = store.split(split), dict[str, Any]()
-    if method.needs_camera:
+    if method.needs_camera or camera:
         options["camera"] = True
     size = method.image_size
     if size not in (None, (arrays.size.height, arrays.size.width)):
