@@ -25,7 +25,7 @@ TABLE = Table(
     figure_scenes=2,
     short={EXPERIMENT: Short(STEPS * 10**5, {"optimisation.batch_size": 2})},
 )
-ASKED = Asked("tiny", scale=1e-5, short=True)
+ASKED = Asked(scale=1e-5, short=True)
 
 
 def last_step(run: Path) -> int:
@@ -86,4 +86,4 @@ def test_killed_and_finished(tmp_path: Path) -> None:
         path: path.stat().st_mtime_ns for path in (moved / "results").iterdir()
     }
     with pytest.raises(UserError, match="was begun with --scale 1e-05, not --scale 0"):
-        reproduce_table(TABLE, Asked("tiny", scale=0.5, short=True), moved)
+        reproduce_table(TABLE, Asked(scale=0.5, short=True), moved)

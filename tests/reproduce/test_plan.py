@@ -22,7 +22,7 @@ STAGES = Table(
 
 
 def planned(table: Table = STAGES, only: tuple[str, ...] = (), **asked: object) -> dict[str, Task]:
-    tasks = Planner(table, Asked("table", **asked), only).tasks()
+    tasks = Planner(table, Asked(**asked), only).tasks()
     assert len({task.name for task in tasks}) == len(tasks)
     return {task.name: task for task in tasks}
 
@@ -102,12 +102,12 @@ def test_scale_squeezes_steps_and_a_rehearsal_needs_few_scenes() -> None:
         *("--train-scenes", "5000"),
         *("--valid-scenes", "100", "--test-scenes", "100"),
     )
-    small = planned(scale=0.0005)  # 75 steps of 32 scenes
+    small = planned(scale=0.0005)
     assert small["train-ocloc-clevr-m1-0"].steps == 75
-    assert small["data-clevr-m1"].words[5::2] == (str(75 * 32), "5", "5")
+    assert small["data-clevr-m1"].words[5::2] == ("250", "5", "5")
     least = planned(scale=1e-6)
     assert least["train-umbra-clevr-m1-0"].steps == 4
-    assert least["data-clevr-m1"].words[5::2] == (str(4 * 32), "4", "4")
+    assert least["data-clevr-m1"].words[5::2] == ("128", "4", "4")
 
 
 def test_short_recipes() -> None:
@@ -121,9 +121,29 @@ def test_short_recipes() -> None:
     assert (first.steps, second.steps) == (6_000, 2_500)
     assert first.words[-4:] == ("--set", "model.sigma_x=0.1", "--set", "model.nvil.channels=[4, 8]")
     assert second.words[-2:] == ("--set", "optimisation.batch_size=8")
-    assert option(planned(table, ("umbra",), short=True, scale=0.001)["data-clevr-m1"], "--train-scenes") == "384"
     with pytest.raises(UserError, match="no short recipe for ocloc/clevr-m"):
         planned(table, short=True)
+
+
+def test_tables_share_data_and_trainings() -> None:
+    """In one folder the second table only asks more of the same runs."""
+    first, second, third = (planned(TABLES[name]) for name in ("table1", "supplement", "figures"))
+    trainings = {name for name, task in first.items() if task.kind in ("data", "train")}
+    assert trainings == {name for name, task in second.items() if task.kind in ("data", "train")}
+    assert trainings < set(third)
+    for other in (second, third):
+        assert all(other[name] == first[name] for name in trainings)
+    scores = {name for name in first if name.startswith("score-")}
+    assert len(scores) == 4 * 5
+    assert not scores & set(second)
+    assert "score-ocloc-clevr-m2-0-test2-m4-new4" in second
+    assert "score-mulmon-clevr-m2-0-test2-m4-new4" in second
+    assert not [name for name in second if "kmeans" in name and "new" in name]
+    assert not [name for name in second if name.startswith("figures")]
+    own = {name for name in third if name.startswith("figures-") and name.endswith("-0")}
+    assert own == {f"figures-{method}-clevr-m{n}-0" for method in ("ocloc", "umbra") for n in (1, 2, 3, 4)}
+    assert option(third["figures-dsprites"], "--views") == "1"
+    assert option(third["figures-clevr-m4"], "--views") == "4"
 
 
 def test_only_some_rows_are_the_same_tasks() -> None:
@@ -143,7 +163,7 @@ def test_only_some_rows_are_the_same_tasks() -> None:
 )
 def test_bad_questions(asked: dict[str, float], hint: str) -> None:
     with pytest.raises(UserError, match=hint):
-        Asked("table2", **asked)
+        Asked(**asked)
 
 
 def test_a_folder_keeps_its_plan(tmp_path: Path) -> None:
@@ -151,9 +171,9 @@ def test_a_folder_keeps_its_plan(tmp_path: Path) -> None:
         record_plan(tmp_path, asked, Planner(table, asked, only).tasks())
         return json.loads((tmp_path / "plan.json").read_text())
 
-    asked = Asked("table", scale=0.5)
+    asked = Asked(scale=0.5)
     first = record(asked, ("kmeans",))
-    assert first["asked"] == {"table": "table", "scale": 0.5, "short": False, "seeds": 1}
+    assert first["asked"] == {"scale": 0.5, "short": False, "seeds": 1}
     assert first["environment"]["torch"]
     grown = record(asked)
     assert set(first["commands"]) < set(grown["commands"])
@@ -161,7 +181,6 @@ def test_a_folder_keeps_its_plan(tmp_path: Path) -> None:
     for other, words in (
         (replace(asked, scale=0.25), "was begun with --scale 0.5, not --scale 0.25"),
         (replace(asked, seeds=2), "--seeds 1, not --seeds 2"),
-        (replace(asked, table="table9"), "table table, not table table9"),
         (replace(asked, short=True), "--no-short, not --short"),
     ):
         with pytest.raises(UserError, match=words):

@@ -273,7 +273,7 @@ def test_what_failed_is_told_and_tried_again(
 
 
 def test_what_is_refused(pretended: dict[str, int], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no table 'table7'; choose one of table2"):
+    with pytest.raises(UserError, match="no table 'table7'; choose one of table1, table2"):
         reproduce("table7", out=tmp_path / "out")
     with pytest.raises(UserError, match="--workers 0"):
         reproduce("tiny", out=tmp_path / "out", device="cpu", workers=0)
@@ -287,5 +287,5 @@ def test_what_is_refused(pretended: dict[str, int], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     lock = FolderLock(tmp_path / "out" / "reproduce.lock")
     with pytest.raises(UserError, match="another process is writing this folder"):
-        runner.reproduce_table(TINY, Asked("tiny", 1e-6), tmp_path / "out")
+        runner.reproduce_table(TINY, Asked(1e-6), tmp_path / "out")
     lock.release()

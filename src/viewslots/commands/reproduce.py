@@ -29,10 +29,11 @@ def reproduce(
     DIR/logs what every part said.
 
     Args:
-        table: table2: single view, test1 and test2.
-        out: Folder for everything.
+        table: table1 (several views), table2 (single view, test1 and test2), supplement (more objects, other numbers
+            of views, estimated viewpoints) or figures.
+        out: Folder for everything. Tables in one folder share its data and trainings.
         scale: Share of the published steps that every training takes; all schedules are squeezed with it. Below 0.01
-            test scenes become fewer too: a rehearsal.
+            scenes become fewer too: a rehearsal.
         short: Our short recipes instead of the published schedules; --scale squeezes them as well.
         only: Rows to make now: METHOD/DATA, METHOD or DATA. The others may follow later in the same folder.
         seeds: Trainings of every row, with seeds 0, 1, ...
@@ -44,7 +45,7 @@ def reproduce(
 
     if table not in TABLES:
         raise UserError(f"no table {table!r}; choose one of {', '.join(TABLES)}")
-    asked = Asked(table, scale, short, seeds)
+    asked = Asked(scale, short, seeds)
     outcome = reproduce_table(TABLES[table], asked, out, only, pick_device(device), workers)
     report = out / "report" / "report.html"
     print_json(

@@ -17,14 +17,15 @@ from viewslots.files import read_json, write_json
 from viewslots.methods.names import METHODS
 from viewslots.methods.registry import method_class
 from viewslots.provenance import provenance
-from viewslots.reproduce.tables import Score, Short, Table
+from viewslots.reproduce.tables import SINGLE_VIEW, Score, Short, Table
 
 PLAN = "plan.json"
 REPEATS = 5
 """Answers a scene, as in the paper."""
-LEAST_STEPS, LEAST_SCENES = 4, 4
+LEAST_STEPS = 4
+LEAST_SCENES = {"train": 128, "valid": 4, "test": 4}
 REHEARSAL = 0.01
-"""Below this scale a run only tries the way out: test scenes become fewer too."""
+"""Below this scale a run only tries the way out: scenes become fewer too."""
 
 Kind = Literal["data", "train", "score", "figures", "report"]
 NUMBERS = ("data", "train", "score")
@@ -55,9 +56,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Asked:
-    """What decides the numbers of a reproduction."""
+    """What decides the numbers of a reproduction, whatever the table: several may share a folder and its trainings."""
 
-    table: str
     scale: float = 1.0
     short: bool = False
     seeds: int = 1
@@ -91,11 +91,6 @@ class Training:
         """The experiment whose weights it starts from."""
         return experiment(self.experiment).optimisation.pretrained_preset
 
-    @property
-    def scenes_seen(self) -> int:
-        batch = self.settings.get("optimisation.batch_size", experiment(self.experiment).optimisation.batch_size)
-        return self.steps * int(batch)
-
 
 class Planner:
     """All tasks of a table. `only` chooses among its rows; the others may follow later in the same folder."""
@@ -108,7 +103,7 @@ class Planner:
         """In the order in which they start: data, then trainings, those first on which most work waits."""
         trainings = self.trainings(self.rows)
         scores = [task for row in self.rows for task in self.score_tasks(row)]
-        figures = list(self.figure_tasks()) if self.table.figure_scenes else []
+        figures = [*self.figure_tasks()] if self.table.figure_scenes else []
         names = tuple(task.name for task in (*scores, *figures))
         report = Task("report", "report", ("report", "results", "--out", "report"), "report/report.md", after=names)
         data = [self.data_task(name) for name in dict.fromkeys(map(data_of, self.rows))]
@@ -141,12 +136,6 @@ class Planner:
             recipe = self.table.short[name]
         return Training(name, seed, max(LEAST_STEPS, round(self.asked.scale * recipe.steps)), recipe.settings)
 
-    def _has_recipe(self, name: str | None) -> bool:
-        """Whether it can be trained as asked, first stages included."""
-        if name is None or not self.asked.short or not _learns(name):
-            return True
-        return name in self.table.short and self._has_recipe(experiment(name).optimisation.pretrained_preset)
-
     def _steps_behind(self, one: Training, trainings: Sequence[Training]) -> int:
         """Its own steps and those that can only be made after it."""
         later = [other for other in trainings if (other.first, other.seed) == (one.experiment, one.seed)]
@@ -159,14 +148,9 @@ class Planner:
         return Task(f"data-{data}", "data", tuple(words), f"data/{data}/meta.json")
 
     def scene_counts(self, data: str) -> dict[str, int]:
-        """As in the paper, but no training scene that no run of the table would ever see. A rehearsal also has fewer
-        scenes to validate and to test on."""
-        paper = data_preset(data)
-        trainings = self.trainings([row for row in self.table.rows if self._has_recipe(row)])
-        seen = max((one.scenes_seen for one in trainings if one.data == data), default=1)
-        share = min(1.0, self.asked.scale / REHEARSAL)
-        fewer = {name: max(LEAST_SCENES, round(share * getattr(paper, name))) for name in ("valid", "test")}
-        return {"train": min(paper.train, seen)} | fewer
+        """As in the paper; a rehearsal has fewer."""
+        paper, share = data_preset(data), min(1.0, self.asked.scale / REHEARSAL)
+        return {name: max(least, round(share * getattr(paper, name))) for name, least in LEAST_SCENES.items()}
 
     def train_task(self, one: Training) -> Task:
         words = ["train", one.experiment, "--data", f"data/{one.data}", "--run", f"runs/{one.run}"]
@@ -209,10 +193,22 @@ class Planner:
             first, *others = (source for _, source, _ in sources)
             scenes = min(self.table.figure_scenes, self.scene_counts(data)["test"])
             words = ["figures", first, "--data", f"data/{data}", "--out", f"figures/{data}"]
-            words += ["--views", str(self.table.figure_views), "--scenes", str(scenes)]
+            views = min(self.table.figure_views, data_preset(data).world(None).views)
+            words += ["--views", str(views), "--scenes", str(scenes)]
             words += ["--comparison-only", *(["--compare", *others] if others else [])]
             needs = (f"data-{data}", *(name for _, _, tasks in sources for name in tasks))
             yield Task(f"figures-{data}", "figures", tuple(words), f"figures/{data}/comparison.png", needs)
+        if self.table.own_figures:
+            yield from map(self.own_figure_task, filter(_has_viewpoints, self.rows))
+
+    def own_figure_task(self, row: str) -> Task:
+        """Of the first seed: layers, viewpoints, the camera's path."""
+        (name, source, tasks), data = next(self.sources(row)), data_of(row)
+        scenes = min(self.table.figure_scenes, self.scene_counts(data)["test"])
+        words = ("figures", source, "--data", f"data/{data}", "--out", f"figures/{name}", "--scenes", str(scenes))
+        return Task(
+            f"figures-{name}", "figures", words, f"figures/{name}/viewpoints-sampled.png", (f"data-{data}", *tasks)
+        )
 
 
 def _question(score: Score, source: str) -> tuple[str, ...]:
@@ -235,6 +231,10 @@ def data_of(row: str) -> str:
 def _learns(row: str) -> bool:
     method = row.partition("/")[0]
     return method not in METHODS or METHODS[method].learns
+
+
+def _has_viewpoints(row: str) -> bool:
+    return data_of(row) not in SINGLE_VIEW and method_class(method_of(row)).has_viewpoints
 
 
 def chosen_rows(rows: Sequence[str], only: Sequence[str]) -> list[str]:
@@ -270,6 +270,4 @@ def record_plan(folder: Path, asked: Asked, tasks: Sequence[Task]) -> None:
 
 
 def _in_words(name: str, value: Any) -> str:
-    if name == "table":
-        return f"table {value}"
     return f"--{name} {value}" if not isinstance(value, bool) else f"--{'' if value else 'no-'}{name}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SINGLE_VIEW = ("dsprites", "abstract", "clevr")
+MULTI_VIEW = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4")
 
 
 @dataclass(frozen=True)
@@ -80,18 +81,48 @@ class Table:
     figure_scenes: int = 8
     """Scenes in the figure that compares the rows of a data set; 0: no figures."""
     figure_views: int = 1
+    own_figures: bool = False
+    """Whether each row of a method with viewpoints has its own figures too: layers, and the scene from elsewhere."""
     short: Mapping[str, Short] = field(default_factory=lambda: SHORT)
     """Recipes of `--short` by experiment."""
 
 
+ALONE = tuple(
+    f"{method}/{data}"
+    for data in SINGLE_VIEW
+    for method in ("slot-attention", "gmioo", "space", "ocloc", "umbra", "kmeans")
+)
+TOGETHER = tuple(
+    f"{method}/{data}" for data in MULTI_VIEW for method in ("mulmon", "per-view", "ocloc", "umbra", "kmeans")
+)
+NEW_VIEWS = 4
+"""Of which viewpoints are estimated, in the supplement."""
+
 TABLES = {
+    "table1": Table(
+        "several views: Table 1 of the paper", TOGETHER, (Score("test1", views=4),), figure_scenes=3, figure_views=4
+    ),
     "table2": Table(
         "single view: Table 2 of the paper (test1) and its table in the supplement (test2)",
-        tuple(
-            f"{method}/{data}"
-            for data in SINGLE_VIEW
-            for method in ("slot-attention", "gmioo", "space", "ocloc", "umbra", "kmeans")
-        ),
+        ALONE,
         (Score("test1", views=1), Score("test2", views=1)),
+    ),
+    "supplement": Table(
+        "several views: all other tables of the supplement; more objects, 1, 2, 4 and 8 views, estimated viewpoints",
+        TOGETHER,
+        (
+            *(Score(split, views) for views in (1, 2, 8) for split in ("test1", "test2")),
+            Score("test2", views=4),
+            *(Score(split, views, NEW_VIEWS) for views in (1, 2, 4) for split in ("test1", "test2")),
+        ),
+        figure_scenes=0,
+    ),
+    "figures": Table(
+        "all figures: decompositions, viewpoints, and methods side by side on the same scenes",
+        (*TOGETHER, *ALONE),
+        (),
+        figure_scenes=3,
+        figure_views=4,
+        own_figures=True,
     ),
 }
