@@ -145,6 +145,19 @@ def test_bench_scenes_tells_its_story(tmp_path: Path) -> None:
     assert printed["provenance"]["command"].startswith("viewslots bench scenes")
 
 
+def test_bench_train_has_a_row_for_any_experiment() -> None:
+    names = ("slot-attention-tiny/dsprites", "tiny")
+    printed = json.loads(viewslots("bench", "train", *names, "--device", "cpu", "--seconds", 0.01).stdout)
+    assert tuple(printed["experiments"]) == names
+    for one in printed["experiments"].values():
+        assert one["fast_over_plain"] == pytest.approx(one["fast"] / one["plain"])
+    assert [(row["experiment"], row["way"]) for row in printed["rows"]] == [
+        (name, way) for name in names for way in ("plain", "fast")
+    ]
+    assert "nonsense" in refused("bench", "train", "nonsense")
+    assert "takes no experiments" in refused("bench", "infer", "tiny")
+
+
 def test_bench_infer_puts_ours_beside_the_papers() -> None:
     printed = json.loads(viewslots("bench", "infer", "--device", "cpu", "--seconds", 0.01).stdout)
     assert printed["models"]["clevr-m1"]["parameters"] == 55_086_527
@@ -161,7 +174,7 @@ def test_info_counts_the_papers_parameters() -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (("make-data", "clevr", "--out", "/nonexistent/deep/folder"), "/nonexistent"),
+        (("make-data", "clevr", "--out", "/dev/null/deep/folder"), "/dev/null/deep"),
         (("make-data", "clevr-m1", "--out", "x", "--art", "y"), "--art"),
         (("check-data", "/nonexistent"), "/nonexistent"),
         (("convert", "/nonexistent.h5", "/tmp/never-made"), "/nonexistent.h5"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from viewslots.bench.train import one_of_each_method
 from viewslots.cli import main
 from viewslots.data.presets import DATA_PRESETS
 from viewslots.errors import UserError
@@ -20,6 +21,7 @@ from viewslots.experiments import (
     known_experiment,
     pinned_steps,
 )
+from viewslots.methods.names import METHODS
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation
@@ -270,3 +272,9 @@ def test_learning_rates_of_the_published_runs() -> None:
     assert (first.views_at(9_999, 4), first.views_at(10_000, 4)) == (1, 4)
     assert second.learning_rate_at(0) == pytest.approx(1e-4)
     assert second.pretrained_preset == "ocloc/clevr-m2"
+
+
+def test_bench_train_measures_every_method() -> None:
+    names = one_of_each_method()
+    assert {EXPERIMENTS[name].method for name in names} == {name for name, entry in METHODS.items() if entry.learns}
+    assert len(names) == len({EXPERIMENTS[name].method for name in names})

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "figures": {"figures", "metrics", "viewpoints"},
     "experiments": {"methods"},
     "metrics": {"data", "metrics"},
-    "protocol": {"data", "methods", "metrics", "protocol"},
+    "protocol": {"data", "experiments", "methods", "metrics", "protocol", "runs"},
     "report": {"methods", "metrics", "protocol", "report"},
     "training": {
         "data",
@@ -35,6 +35,7 @@ MAY_IMPORT = {
         "training",
     },
     "runs": {"data", "experiments", "methods"},
+    "reproduce": {"data", "experiments", "methods", "provenance", "reproduce", "terminal", "training"},
     "viewpoints": {"data", "methods", "runs", "viewpoints"},
     "explorer": {"data", "metrics", "protocol", "report", "explorer", "figures", "scenes", "viewpoints"},
     "bench": {
@@ -47,6 +48,7 @@ MAY_IMPORT = {
         "experiments",
         "provenance",
         "scenes",
+        "terminal",
         "training",
     },
     "demo": {"data", "demo", "methods", "metrics", "protocol", "report", "figures", "provenance", "viewpoints"},
@@ -64,6 +66,7 @@ MAY_IMPORT = {
         "methods",
         "provenance",
         "explorer",
+        "reproduce",
         "runs",
         "scenes",
         "terminal",

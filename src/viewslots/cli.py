@@ -15,6 +15,7 @@ from viewslots.commands.evaluation import estimate_viewpoints, evaluate, report
 from viewslots.commands.explore import explore
 from viewslots.commands.figures import figures
 from viewslots.commands.info import info
+from viewslots.commands.reproduce import reproduce
 from viewslots.commands.score import score
 from viewslots.commands.training import train
 from viewslots.errors import UserError
@@ -31,6 +32,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "evaluate": evaluate,
     "estimate-viewpoints": estimate_viewpoints,
     "report": report,
+    "reproduce": reproduce,
     "decompose": decompose,
     "figures": figures,
     "explore": explore,

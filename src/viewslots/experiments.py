@@ -8,6 +8,7 @@ import torch
 from viewslots.errors import UserError
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.gmioo import presets as gmioo
+from viewslots.methods.mulmon import presets as mulmon
 from viewslots.methods.ocloc import presets as ocloc
 from viewslots.methods.per_view import presets as per_view
 from viewslots.methods.registry import trainable_class
@@ -22,6 +23,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     **slot_attention.EXPERIMENTS,
     **gmioo.EXPERIMENTS,
     **space.EXPERIMENTS,
+    **mulmon.EXPERIMENTS,
 }
 
 SHORT_NAMES = {

@@ -22,7 +22,7 @@ from viewslots.errors import UserError
 from viewslots.figures.decompositions import decomposition_figure
 from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.presets import TINY
+from viewslots.methods.ocloc.presets import COMPACT, TINY
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import method_class
 from viewslots.protocol.evaluate import Plan, evaluate
@@ -115,10 +115,10 @@ def test_a_run_folder_also_has_curves_and_tables(
     run: Path, saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = made(capsys, str(run), data=data, out=tmp_path / "out", scenes=1, compare=(str(saved), "kmeans"))
-    names = ["comparison", "training", "scores-pooled", "scores-paper"]
+    names = ["comparison", "comparison-layers", "training", "scores-pooled", "scores-paper"]
     assert list(found) == [*SCENES, *TURNING, "viewpoints-estimated", *names]
     text = Path(found["comparison"][1]).read_text()
-    assert [name for name in ("run", "model", "kmeans") if f"{name}: objects" in text] == ["run", "model", "kmeans"]
+    assert all(f">{name}<" in text for name in ("run, plain (one pass)", "model, plain (one pass)", "kmeans"))
     assert "Training of run" in Path(found["training"][1]).read_text()
     table = Path(found["scores-pooled"][1]).read_text()
     assert "floor: k-means" in table
@@ -155,13 +155,13 @@ def test_a_method_that_cannot_turn_the_camera_is_drawn_all_the_same(
         folder.log({"step": 1, "kind": "train", "loss": 3.0})
         folder.keep_best(PerView(TINY), 1, {"loss": 2.0})
     found = made(capsys, str(folder.path), data=data, out=tmp_path / "out", scenes=2, views=2, compare=(str(saved),))
-    assert list(found) == ["decomposition-perceived", "comparison", "training"]
+    assert list(found) == ["decomposition-perceived", "comparison", "comparison-layers", "training"]
     titles = panel_titles(found["decomposition-perceived"][1])
     assert len(titles) == 2 * 2 * (TINY.slots + 3)
     assert titles[-1].endswith("view 2, background")
     text = Path(found["comparison"][1]).read_text()
-    assert "baseline: objects" in text
-    assert "model: objects" in text
+    assert ">baseline<" in text
+    assert ">model, plain (one pass)<" in text
 
 
 def test_a_method_that_learns_nothing(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,6 +172,26 @@ def test_a_method_that_learns_nothing(data: Path, tmp_path: Path, capsys: pytest
         assert picture.width > 6 * 256  # panels of 64 x 64 pixels, four times as large
     with pytest.raises(UserError, match="--slots"):
         figures("kmeans", data=data, out=tmp_path / "out")
+
+
+def test_methods_of_different_sizes_in_one_figure(
+    saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """32 x 32 and 64 x 64: each sees its own size, all are shown in the larger. Nothing else is drawn."""
+    large = tmp_path / "large"
+    Ocloc(COMPACT).save_pretrained(large)
+    options: dict[str, Any] = {"data": data, "out": tmp_path / "out", "scenes": 2, "views": 1, "comparison_only": True}
+    found = made(capsys, str(saved), **options, compare=(str(large), "kmeans"))
+    assert list(found) == ["comparison", "comparison-layers"]
+    titles = panel_titles(found["comparison"][1])
+    assert titles[:2] == ["Truth, observation, scene 1", "Truth, observation, scene 2"]
+    assert len(titles) == 2 * (4 + 4 + 4 + 3)
+    images = ElementTree.parse(found["comparison"][1]).iter("{http://www.w3.org/2000/svg}image")
+    for image in images:
+        with Image.open(io.BytesIO(base64.b64decode(str(image.get("href")).partition(",")[2]))) as panel:
+            assert panel.size == (64, 64)
+    alone = made(capsys, "kmeans", **options, slots=3)
+    assert list(alone) == ["comparison", "comparison-layers"]
 
 
 def test_figures_say_how_their_answers_were_found(
@@ -197,7 +217,9 @@ def test_starts_0_gives_plain_answers_of_a_method_that_searches(
         given = {"data": data, "out": tmp_path / "out", "scenes": 1, "compare": (str(saved),), "starts": starts}
         found = made(capsys, str(saved), **given)
         assert f"Answers of model: {words}." in Path(found["decomposition-perceived"][1]).read_text()
-        assert f"Answers: model {words}; model&#x27; {words}." in Path(found["comparison"][1]).read_text()
+        text = Path(found["comparison"][1]).read_text()
+        assert f">model, {words}<" in text
+        assert f">model&#x27;, {words}<" in text
 
 
 def test_scenes_of_one_view_have_no_path(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import torch
 from disc_world import COUNTS, SIZE, VIEWS, disc_store
 
 from viewslots.cli import main
-from viewslots.commands.evaluation import estimate_viewpoints, scored_step
+from viewslots.commands.evaluation import estimate_viewpoints
 from viewslots.commands.evaluation import evaluate as evaluate_command
 from viewslots.data.dataset import SceneDataset, SceneTruth
 from viewslots.data.store import SplitArrays, Store
@@ -28,6 +28,7 @@ from viewslots.protocol import evaluate as protocol
 from viewslots.protocol.evaluate import BATCH, Plan, Seen, evaluate, fewest_views, keyed_generator
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
+from viewslots.protocol.subject import first_stage, scored_step, training_seconds
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch
 
@@ -526,7 +527,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "config.json").write_text("{}")
     config = {"preset": "tiny", "schedule": {"steps": 16_000}, "seed": 4, "data": "live", "world": "clevr-m1"}
     (folder / "run.json").write_text(json.dumps({"step": 12_000, "config": config}))
-    monkeypatch.setattr("viewslots.runs.load_run", lambda source, which: Guessing())
+    monkeypatch.setattr("viewslots.protocol.subject.load_run", lambda source, which: Guessing())
     return folder
 
 
@@ -584,6 +585,26 @@ def test_the_scored_step(tmp_path: Path) -> None:
     assert scored_step("compact", "best") == 40_000
 
 
+def test_time_of_a_training_from_its_rows(tmp_path: Path) -> None:
+    """100 steps at 10 a second, 50 at 5, whatever stands between them or was cut off at the end."""
+    file = tmp_path / "metrics.jsonl"
+    assert training_seconds(file) is None
+    rows = [
+        {"step": 100, "kind": "train", "steps_per_second": 10.0},
+        {"step": 100, "kind": "valid", "loss": 1.0},
+        {"step": 100, "kind": "event", "resumed_with": {}},
+        {"step": 150, "kind": "train", "steps_per_second": 5.0},
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 200, "ki')
+    assert training_seconds(file) == 20.0
+    (tmp_path / "config.json").write_text(json.dumps({"kind": "viewslots run", "config": {"schedule": {"steps": 150}}}))
+    assert first_stage(str(tmp_path)) == {"init": tmp_path.name, "init_steps": 150, "init_seconds": 20.0}
+    assert first_stage("/not/here") == {"init": "here", "init_steps": None, "init_seconds": None}
+    assert set(first_stage(None).values()) == {None}
+    file.write_text("")
+    assert training_seconds(file) is None
+
+
 def test_a_model_replaced_while_it_is_read_is_read_again(
     store: Store, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -595,7 +616,7 @@ def test_a_model_replaced_while_it_is_read_is_read_again(
             (saved / "run.json").write_text(json.dumps(told | {"step": pending.pop(0)}))
         return Guessing()
 
-    monkeypatch.setattr("viewslots.runs.load_run", overtaken)
+    monkeypatch.setattr("viewslots.protocol.subject.load_run", overtaken)
     out = tmp_path / "x.json"
     evaluate_command(str(saved), data=store.path, out=out, repeats=1, device="cpu", extras=False)
     assert json.loads(out.read_text())["training"]["scored_step"] == 14_000
@@ -628,7 +649,7 @@ def test_a_search_as_it_is_asked_for(
     search: Search | None,
 ) -> None:
     """What is not named stays as the method has it; the scores are those of the search, and say so."""
-    monkeypatch.setattr("viewslots.runs.load_run", lambda source, which: kind())
+    monkeypatch.setattr("viewslots.protocol.subject.load_run", lambda source, which: kind())
     for command, views, new in (
         (evaluate_command, {"views": 2}, None),
         (estimate_viewpoints, {"given": 2, "new": 2}, 2),

@@ -146,12 +146,60 @@ def test_the_baseline_and_the_floor(tmp_path: Path) -> None:
     floor = made(method="kmeans", run="kmeans", preset=None, training=None, parameters=None)
     _, html = written(tmp_path, floor, made(method="ocloc-per-view", run="views", scores={"ARI-O": estimate(0.298)}))
     table = rows_of(Reader(html).sections["CLEVR-M1, Test 1, M = 4"][0])
-    assert list(table)[3:] == [
+    assert list(table) == [
+        "paper: Baseline",
         "ours: per-view baseline, compact (views, plain answers)",
         "difference to the paper's Baseline",
+        "paper: MulMON",
+        "paper: Proposed",
         "floor: k-means on colours and places",
     ]
     assert table["difference to the paper's Baseline"]["ARI-O"] == "+0.029"  # .288 is not above .269 + .02
+
+
+def test_a_single_view_table_of_several_methods(tmp_path: Path) -> None:
+    """dSprites, Test 2 (supplement, K = 9): ours below the paper's row of the same method, N/A for no answer."""
+    common: dict[str, Any] = {"split": "test2", "views": 1, "slots": 9, "data": made()["data"] | {"preset": "dsprites"}}
+    training = {"steps": 5_000, "preset_steps": 500_000, "seed": 0, "data": "dsprites", "live": False}
+    training |= {"scored_step": 4_500, "seconds": 90.0}
+    unable: dict[str, Any] = dict.fromkeys(("IoU", "F1", "OOA"))
+    results = [
+        made(method=method, preset=f"{method}/dsprites", run=f"{method}-0", training=training, **common)
+        for method in ("ocloc", "umbra", "gmioo")
+    ]
+    first = {"init": "ocloc-compact-dsprites-0", "init_steps": 12_000, "init_seconds": 600}
+    results[1] |= {"training": training | first}
+    slots = made(method="slot-attention", preset="slot-attention/dsprites", run="sa-0", scores=unable, **common)
+    floor = made(method="kmeans", run="kmeans", preset=None, training=None, **common)
+    text, html = written(tmp_path, floor, *results, slots | {"paper": slots["paper"] | unable, "training": training})
+    tables = Reader(html).sections["dSprites, Test 2, M = 1"]
+    table = rows_of(tables[0])
+    starts = ["paper: Slot", "ours: slot", "diff", "paper: GMIOO", "ours: gmioo", "diff", "paper: SPACE"]
+    starts += ["paper: Proposed", "ours: OCLOC", "difference", "ours: umbra", "diff", "floor"]
+    names = [row[0] for row in tables[0][1:]]
+    assert len(names) == len(starts)
+    assert all(name.startswith(start) for name, start in zip(names, starts, strict=True))
+    assert table["paper: Slot Attn"]["IoU"] == table["difference to the paper's Slot Attn"]["IoU"] == "N/A"
+    assert table["paper: GMIOO"]["OCA"] == "0.558 ± 0.008"
+    assert table["difference to the paper's GMIOO"]["OCA"] == "▼ -0.058"
+    appendix = rows_of(tables[1])
+    assert len(appendix) == 5
+    assert appendix["ours: slot-attention, dsprites (sa-0, plain answers)"]["OOA"] == "N/A"
+    runs = rows_of(Reader(html).sections["Trainings"][0])
+    assert len(runs) == 4
+    assert runs["OCLOC, dsprites (ocloc-0)"] == {
+        "data": "dsprites",
+        "seed": "0",
+        "steps": "5,000",
+        "of the preset's": "1.0%",
+        "scored step": "4,500",
+        "minutes": "1.5",
+        "parameters": "3.9 M",
+    }
+    umbra = runs["umbra, dsprites (umbra-0)"]
+    assert (umbra["steps"], umbra["minutes"]) == ("5,000 after 12,000", "1.5 after 10.0")
+    assert "5,000 steps of the preset's 500,000 (1%) in 1.5 minutes on scenes of dsprites" in text
+    assert "training seed 0, starting from ocloc-compact-dsprites-0." in text
 
 
 def test_sections_follow_the_paper(tmp_path: Path) -> None:
@@ -487,6 +535,7 @@ def test_bad_sources_are_refused(tmp_path: Path) -> None:
         ({"run": 3}, "run is 3"),
         ({"training": "long"}, "training is 'long'"),
         ({"training": {"steps": 10, "scored_step": "9"}}, "scored_step of training is '9'"),
+        ({"training": {"steps": 10, "seconds": "9"}}, "seconds of training is '9'"),
         ({"search": 4}, "search is 4"),
         ({"image_size": [64]}, "image_size is [64]"),
         ({"data": made()["data"] | {"image_size": "64"}}, "image_size is '64'"),

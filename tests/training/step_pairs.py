@@ -57,7 +57,8 @@ def inputs(model: Model, preset: str, rate: float) -> Iterator[tuple[Any, ...]]:
     for number, views in enumerate(VIEWS):
         image = torch.rand(4, views, 3, *model.image_size, device=device, generator=generator)
         batch = SceneBatch(image, torch.ones(4, views, dtype=torch.bool, device=device))
-        yield batch, model.draw_noise(batch, generator), settings.schedule.at(middle + number), [rate]
+        rates = [rate] * len(settings.optimisation.learning_rates_at(0))
+        yield batch, model.draw_noise(batch, generator), settings.schedule.at(middle + number), rates
 
 
 @dataclass(frozen=True)

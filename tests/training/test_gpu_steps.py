@@ -6,8 +6,10 @@ import pytest
 import torch
 from step_pairs import gaps_from_equal_states, losses, walker
 
+from viewslots.experiments import experiment
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.per_view.model import PerView
+from viewslots.methods.registry import trainable_class
 from viewslots.methods.umbra.model import Umbra
 from viewslots.training.step import GraphStep, Model, Precision
 
@@ -64,3 +66,17 @@ def test_recorded_steps_follow_the_plain_loop(
     plain = losses(walker(kind, preset, "cuda", False, "fp32"), preset, rate)
     fast = losses(walker(kind, preset, "cuda", True, precision), preset, rate)
     assert fast == pytest.approx(plain, rel=close)
+
+
+SINGLE_VIEW = ["slot-attention-tiny/dsprites", "gmioo-tiny/dsprites", "space-tiny/dsprites"]
+
+
+@pytest.mark.parametrize(("precision", "close"), [("fp32", 1e-3), ("bf16", 3e-2)])
+@pytest.mark.parametrize("preset", SINGLE_VIEW)
+def test_recorded_steps_of_methods_for_single_pictures(preset: str, precision: Precision, close: float) -> None:
+    """Whatever optimisers they have, cut to a norm together."""
+    kind = trainable_class(experiment(preset).method)
+    plain = walker(kind, preset, "cuda", False, "fp32", 1.0)
+    fast = walker(kind, preset, "cuda", True, precision, 1.0)
+    assert isinstance(fast.step, GraphStep)
+    assert losses(fast, preset, 1e-4) == pytest.approx(losses(plain, preset, 1e-4), rel=close)

@@ -1,21 +1,22 @@
-"""Training steps a second: the plain loop beside the fast one."""
+"""Training steps a second of any experiments: the plain step beside the fast one."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from viewslots.bench.timing import rate
 from viewslots.data.dataset import whole_batch
-from viewslots.experiments import experiment
+from viewslots.experiments import EXPERIMENTS, experiment
 from viewslots.methods.contract import Precision
 from viewslots.methods.registry import trainable_class
 from viewslots.provenance import provenance
+from viewslots.terminal import say
 from viewslots.training.step import EagerStep, fast_step
 
-PRESETS = ("clevr-m1", "compact")
-BATCH = {"cpu": 2, "cuda": 32}
+CPU_BATCH = 2
 """Scenes in a batch; on a CPU a whole one would take a minute a step."""
 SCENES, STORED_VIEWS = 512, 10
 
@@ -24,25 +25,39 @@ KERNELS = 40
 PLAIN, FAST = "plain", "fast"
 
 
-def bench_train(device: str, seconds: float, seed: int) -> dict[str, Any]:
+def bench_train(device: str, seconds: float, seed: int, names: Sequence[str] = ()) -> dict[str, Any]:
     """Whole steps, choice of pictures and noise included, of random pictures that lie on the device."""
-    precisions: dict[str, tuple[tuple[str, Precision], ...]] = {
+    ways: dict[str, tuple[tuple[str, Precision], ...]] = {
         "cpu": ((PLAIN, "fp32"), (FAST, "fp32")),
         "cuda": ((PLAIN, "fp32"), (PLAIN, "bf16"), (FAST, "bf16")),
     }
-    rows = [_row(name, way, kind, device, seconds, seed) for name in PRESETS for way, kind in precisions[device]]
-    result: dict[str, Any] = {
+    names = names or one_of_each_method()
+    for name in names:
+        experiment(name)  # refuses unknown ones before the first is measured
+    rows, ratios = [], {}
+    for name in names:
+        here = [_row(name, way, kind, device, seconds, seed) for way, kind in ways[device]]
+        plain, *_, fast = (row["steps_per_second"] for row in here)
+        ratios[name] = {PLAIN: plain, FAST: fast, "fast_over_plain": fast / plain}
+        say(f"{name}: plain {plain:.2f}, fast {fast:.2f} steps a second, {fast / plain:.1f} times")
+        rows += here
+    return {
         "provenance": provenance(),
         "device": device,
         "threads": torch.get_num_threads(),
         "seed": seed,
-        "batch": BATCH[device],
+        "experiments": ratios,
         "rows": rows,
     }
-    for name in PRESETS:
-        plain, *_, fast = (row["steps_per_second"] for row in rows if row["preset"] == name)
-        result[f"{name}_fast_over_plain"] = fast / plain
-    return result
+
+
+def one_of_each_method() -> tuple[str, ...]:
+    """The first experiment of every method in its published size."""
+    found: dict[str, str] = {}
+    for name, made in EXPERIMENTS.items():
+        if name == f"{made.method}/{made.data}":
+            found.setdefault(made.method, name)
+    return tuple(found.values())
 
 
 def _row(name: str, way: str, precision: Precision, device: str, seconds: float, seed: int) -> dict[str, Any]:
@@ -61,7 +76,9 @@ def _row(name: str, way: str, precision: Precision, device: str, seconds: float,
             take_step()
 
     row: dict[str, Any] = {
-        "preset": name,
+        "experiment": name,
+        "batch": _batch(name, device),
+        "views": experiment(name).views,
         "way": way,
         "precision": precision,
         "steps_per_second": rate(work, several, device, seconds),
@@ -97,7 +114,7 @@ def _steps(name: str, way: str, precision: Precision, device: str, seed: int) ->
     step = (fast_step if way == FAST else EagerStep)(model, optimisers, precision, clip_norm)
     rates = [1e-5] * len(optimisers)
     generator = torch.Generator(device).manual_seed(seed)
-    batch, size = BATCH[device], model.image_size
+    batch, size = _batch(name, device), model.image_size
     shape = (SCENES, STORED_VIEWS, *size, 3)
     stored = torch.randint(0, 256, shape, dtype=torch.uint8, device=device, generator=generator)
     scheduled = preset.schedule.at(preset.schedule.steps // 2)
@@ -106,9 +123,15 @@ def _steps(name: str, way: str, precision: Precision, device: str, seed: int) ->
         scenes = torch.randint(0, SCENES, (batch, 1), device=device, generator=generator)
         views = torch.randint(0, STORED_VIEWS, (batch, preset.views), device=device, generator=generator)
         pictures = whole_batch(stored[scenes, views])
+        if model.needs_camera:
+            pictures = replace(pictures, camera=torch.rand(*views.shape, 5, device=device, generator=generator))
         return step(pictures, model.draw_noise(pictures, generator), scheduled, rates)
 
     return take_step
+
+
+def _batch(name: str, device: str) -> int:
+    return CPU_BATCH if device == "cpu" else experiment(name).optimisation.batch_size
 
 
 def _wait(device: str) -> None:

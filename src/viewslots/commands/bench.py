@@ -11,6 +11,9 @@ from viewslots.terminal import Device, pick_device, print_json
 
 def bench(
     what: Positional[Literal["scenes", "train", "infer", "metrics"]],
+    experiments: Positional[
+        Annotated[tuple[str, ...], arg(metavar="[EXPERIMENT...]", help_behavior_hint="(default: one of each method)")]
+    ] = (),
     /,
     out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: standard output alone)")] = None,
     device: Device = "auto",
@@ -22,6 +25,7 @@ def bench(
     Args:
         what: scenes: pictures a second of the renderer; train: steps a second, plain and fast; infer: seconds to
             load a model and to decompose a scene; metrics: seconds to score 500 scenes, beside scikit-learn.
+        experiments: Of train: those to measure, such as slot-attention/dsprites.
         out: File to write as well.
         device: What to measure.
         seconds: Least time for each figure; of the scenes, the slowest needs a minute on a CPU whatever you say.
@@ -34,8 +38,14 @@ def bench(
 
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out: {out.parent} is no folder; make it first")
-    kinds = {"scenes": bench_scenes, "train": bench_train, "infer": bench_infer, "metrics": bench_metrics}
-    result = kinds[what](pick_device(device), seconds, seed)
+    if experiments and what != "train":
+        raise UserError(f"bench {what} takes no experiments; leave out {' '.join(experiments)}")
+    where = pick_device(device)
+    if what == "train":
+        result = bench_train(where, seconds, seed, experiments)
+    else:
+        others = {"scenes": bench_scenes, "infer": bench_infer, "metrics": bench_metrics}
+        result = others[what](where, seconds, seed)
     if out is not None:
         from viewslots.files import write_json
 

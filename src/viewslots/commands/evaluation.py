@@ -2,18 +2,13 @@
 
 import ctypes
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
-
-if TYPE_CHECKING:
-    from viewslots.methods.contract import Method, Search
 
 PAPER_VIEWS = 4
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
@@ -139,6 +134,7 @@ def _evaluated(
     from viewslots.protocol.evaluate import Plan
     from viewslots.protocol.evaluate import evaluate as evaluated
     from viewslots.protocol.results import require_file, result
+    from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance
 
     require_file(out)
@@ -147,9 +143,11 @@ def _evaluated(
     where = pick_device(device)
     if where == "cpu":
         _keep_memory()
-    method, about = _method(run, which, where)
+    method, about = find_subject(run, which, where)
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
-    slots = asked["slots"] if asked["slots"] is not None else _default_slots(about, store.meta.plan.preset, asked)
+    slots = (
+        asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan.preset, asked["split"])
+    )
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})
     with Progress("scenes") as progress:
         repeats = evaluated(method, store, plan, where, progress)
@@ -160,21 +158,6 @@ def _evaluated(
         say(f"{data} does not tell everything, so some scores are null; missing: {', '.join(lost)}")
     means = {kind: _means(written[kind]) for kind in ("pooled", "paper", "extras")}
     print_json({"results": str(out)} | means)
-
-
-def search_asked_for(default: "Search | None", asked: Mapping[str, int | None]) -> "Search | None":
-    """The method's own search with what the user changes in it; `starts` 0 alone asks for the plain answer."""
-    from viewslots.methods.contract import Search
-
-    given = {name: value for name, value in asked.items() if value is not None}
-    if not given:
-        return default
-    if given == {"starts": 0}:
-        return None
-    try:
-        return replace(default or Search(), **given)
-    except UserError as error:
-        raise UserError(f"--starts, --looks or --refine: {error}") from None
 
 
 def _keep_memory() -> None:
@@ -191,75 +174,3 @@ def _keep_memory() -> None:
 
 def _means(estimates: dict[str, Any]) -> dict[str, float | None]:
     return {name: None if part is None else round(part["mean"], 4) for name, part in estimates.items()}
-
-
-def _method(run: str, which: Which, device: str) -> "tuple[Method, dict[str, Any]]":
-    """The method, and what the results tell of it."""
-    from viewslots.methods.registry import untrained_method
-    from viewslots.runs import load_run, run_preset
-
-    untrained = None if Path(run).is_dir() else untrained_method(run)
-    if untrained is not None:
-        return untrained, {"run": run, "method": untrained.name, "preset": None, "training": None}
-    while True:
-        step = scored_step(run, which)
-        model: Any = load_run(run, which=which)
-        if scored_step(run, which) == step:  # else training kept a better model while we read
-            break
-    config = run_preset(run)
-    about = {"run": Path(run).resolve().name if Path(run).exists() else run, "method": model.name, "which": which}
-    return model.to(device), about | {
-        "preset": config.get("preset"),
-        "parameters": sum(part.numel() for part in model.parameters()),
-        "trained_slots": model.slots,
-        "image_size": list(model.image_size),
-        "training": _training(config, step),
-    }
-
-
-def scored_step(source: str, which: Which) -> int | None:
-    """The training step of the model that is scored, as its folder tells it; None where nothing tells."""
-    from viewslots.files import read_json
-    from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, find_run
-
-    if source.startswith(HUB):
-        return None
-    folder = find_run(source)
-    is_run = read_json(folder / CONFIG).get("kind") == RUN_KIND
-    file = folder / (f"{which}.json" if is_run else ORIGIN)
-    step = read_json(file).get("step") if file.is_file() else None
-    return step if type(step) is int else None
-
-
-def _training(config: dict[str, Any], step: int | None) -> dict[str, Any] | None:
-    """How long and on what a run was trained, beside the length of its preset, and the step that is scored."""
-    from viewslots.experiments import known_experiment
-
-    if not config:
-        return None
-    preset, schedule = known_experiment(config.get("preset")), config.get("schedule")
-    return {
-        "steps": schedule.get("steps") if isinstance(schedule, dict) else None,
-        "scored_step": step,
-        "preset_steps": None if preset is None else preset.schedule.steps,
-        "seed": config.get("seed"),
-        "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
-        "data_sha256": config.get("data_sha256"),
-        "live": config.get("data") == "live",
-    }
-
-
-def _default_slots(about: dict[str, Any], data_preset: str | None, asked: dict[str, Any]) -> int:
-    """As trained, or as the paper tests with more objects; what learns nothing takes the data set's numbers."""
-    from viewslots.experiments import known_experiment, slots_for
-
-    split, trained = asked["split"], known_experiment(about["preset"])
-    if not split.startswith("test2") and "trained_slots" in about:
-        return int(about["trained_slots"])
-    if trained is not None and split.startswith("test2"):
-        return trained.test_slots
-    slots = slots_for(data_preset, split)
-    if slots is None:
-        known = data_preset or "this data set"
-        raise UserError(f"--slots: say how many objects may be found in {known}; nothing tells")
-    return slots

@@ -1,7 +1,7 @@
 """figures."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -11,11 +11,10 @@ from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
-    from viewslots.figures.decompositions import Segment
     from viewslots.figures.figure_set import Part
     from viewslots.methods.contract import Method, Search
     from viewslots.runs import Model
-    from viewslots.types import Decomposition, SceneBatch
+    from viewslots.types import Decomposition, SceneBatch, SceneTruth
 
 PAPER_VIEWS = 4
 Which = Literal["best", "last"]
@@ -23,20 +22,26 @@ Which = Literal["best", "last"]
 
 @dataclass(frozen=True)
 class Shown:
-    """One scene: what methods see, what is held out, which object each pixel truly belongs to."""
+    """One scene: what a method sees, what is held out, the truth as far as it is known."""
 
     given: "SceneBatch"
     held_out: "SceneBatch | None"
-    truth: "Segment | None"
+    truth: "SceneTruth"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a method."""
+    """A method, and what is asked of it."""
 
-    slots: int | None
+    method: "Method"
+    slots: int
     seed: int
     search: "Search | None"
+
+    @property
+    def pixels(self) -> int:
+        height, width = self.method.image_size or (0, 0)
+        return height * width
 
 
 def figures(
@@ -49,6 +54,7 @@ def figures(
     views: Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer)")] = None,
     slots: Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained)")] = None,
     compare: Annotated[tuple[str, ...], arg(metavar="RUN...")] = (),
+    comparison_only: bool = False,
     results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
     frames: int = 72,
     starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method is scored)")] = None,
@@ -59,7 +65,8 @@ def figures(
     """Pictures of what a method makes of scenes, as PNG (300 dpi) and SVG: layers, viewpoints, training curves, scores.
 
     The camera's path through the scenes comes as MP4 and GIF. A method that cannot show a scene from elsewhere gets no
-    figures of viewpoints.
+    figures of viewpoints. With --compare, two figures more have several methods on the same scenes, as in the paper's
+    supplement; an object has the colour of the true one in all of them.
 
     Args:
         run: A run folder, a saved model, the name of a shipped one, or of a method that learns nothing (kmeans). A run
@@ -71,6 +78,7 @@ def figures(
         views: How many pictures of a scene the method sees: the first M. Of those left the last four are held out.
         slots: How many objects it may find.
         compare: Further runs or methods to put beside it on the same scenes.
+        comparison_only: Draw the comparison and nothing else.
         results: Further results of evaluate, or folders of such, for the tables.
         frames: Length of the video; 12 make a second.
         starts: Random starts of the search for RUN's answers; 0 shows the plain answers of all methods, as in their
@@ -87,14 +95,25 @@ def figures(
         raise UserError("--scenes and --frames: at least 1 of each")
     tables = [(_row_name(result), result) for result in _results(run, results)]
     where = pick_device(device)
-    method = _method(run, which, where)
-    others = {source: _method(source, which, where) for source in compare}
-    search = with_starts(method.default_search, starts)
-    asked = Asked(_slots(method, data, split) if slots is None else slots, seed, search)
-    shown = _shown_scenes(data, split, scenes, views, method, where)
-    parts, answers = _own_parts(method, run, shown, asked, frames)
-    parts += _comparison({_name(run): (answers, search)}, others, shown, asked, plain=starts == 0)
-    parts += [*curve_parts(Path(run)), *table_parts(tables)]
+    asked: dict[str, Asked] = {}
+    for source in (run, *compare):
+        method = _method(source, which, where)
+        search = with_starts(method.default_search, starts if not asked or starts == 0 else None)
+        others = next((one.slots for one in asked.values()), None)
+        found = _slots(method, data, split, others) if slots is None else slots
+        asked[_new_name(source, asked)] = Asked(method, found, seed, search)
+
+    def shown_to(method: "Method", size: tuple[int, int] | None = None) -> list[Shown]:
+        return _shown_scenes(data, split, scenes, views, method, where, size)
+
+    parts: list[Part] = []
+    first = asked[_name(run)]
+    if not comparison_only:
+        parts += _own_parts(run, shown_to(first.method), first, frames)
+    if compare or comparison_only:
+        parts += _comparison(asked, shown_to)
+    if not comparison_only:
+        parts += [*curve_parts(Path(run)), *table_parts(tables)]
     with plain_errors("writing", out), Progress("figures") as progress:
         out.mkdir(parents=True, exist_ok=True)
         saved = save_parts(parts, out, progress)
@@ -115,12 +134,12 @@ def _method(source: str, which: Which, device: str) -> "Method":
     return load_run(source, which=which).requires_grad_(False).to(device)
 
 
-def _slots(method: "Method", data: Path, split: str) -> int:
-    """As trained; of a method that learns nothing, as the paper's methods have it on this data set."""
+def _slots(method: "Method", data: Path, split: str, others: int | None) -> int:
+    """As trained; of a method that learns nothing, as the paper's methods have it on this data set, or as `others`."""
     from viewslots.data.store import Store
     from viewslots.experiments import slots_for
 
-    slots = method.slots or slots_for(Store.open(data).meta.plan.preset, split)
+    slots = method.slots or slots_for(Store.open(data).meta.plan.preset, split) or others
     if slots is None:
         raise UserError("--slots: say how many objects may be found; neither method nor data set tells")
     return slots
@@ -130,15 +149,29 @@ def _name(source: str) -> str:
     return Path(source).resolve().name if Path(source).is_dir() else source
 
 
+def _new_name(source: str, taken: Collection[str]) -> str:
+    name = _name(source)
+    while name in taken:
+        name += "'"
+    return name
+
+
 def _shown_scenes(
-    data: Path, split: str, scenes: int, views: int | None, method: "Method", device: str
+    data: Path,
+    split: str,
+    scenes: int,
+    views: int | None,
+    method: "Method",
+    device: str,
+    size: tuple[int, int] | None = None,
 ) -> "list[Shown]":
-    """In the size that the method takes; the last views of those that it does not see are held out."""
+    """In the size that the method takes, or in `size` if it takes any; the last views of those that it does not see
+    are held out."""
     from viewslots.data.store import Store
     from viewslots.data.views import FirstViews, HeldOutViews
     from viewslots.protocol.evaluate import HELD_OUT_VIEWS, shown_to
 
-    dataset = shown_to(method, Store.open(data), split, device)
+    dataset = shown_to(method, Store.open(data), split, device, size)
     if scenes > len(dataset):
         raise UserError(f"--scenes: {scenes} asked for, but {split} of {data} has {len(dataset)}; ask for fewer")
     stored = dataset.split.size
@@ -148,59 +181,52 @@ def _shown_scenes(
     def shown(scene: int) -> Shown:
         left = (stored.views if counts is None else int(counts[scene])) - views
         new = dataset.batch([scene], HeldOutViews(views, min(HELD_OUT_VIEWS, left))) if left > 0 else None
-        truth = dataset.truth([scene], FirstViews(views)).segment
-        return Shown(dataset.batch([scene], FirstViews(views)), new, None if truth is None else truth[0].cpu().numpy())
+        seen = FirstViews(views)
+        return Shown(dataset.batch([scene], seen), new, dataset.truth([scene], seen))
 
     return [shown(scene) for scene in range(scenes)]
 
 
-def _own_parts(
-    method: "Method", run: str, shown: Sequence[Shown], asked: Asked, frames: int
-) -> "tuple[list[Part], list[Decomposition]]":
-    """What is drawn of the method alone, and its answers."""
+def _own_parts(run: str, shown: Sequence[Shown], asked: Asked, frames: int) -> "Iterator[Part]":
+    """What is drawn of the method alone."""
     from viewslots.figures.figure_set import answer_parts, scene_parts
     from viewslots.methods.contract import SceneMethod
     from viewslots.viewpoints.scene import Reader, search_words
 
     note = f"Answers of {_name(run)}: {search_words(asked.search)}."
     images = [one.given.image[0] for one in shown]
-    if not isinstance(method, SceneMethod):
-        answers = _answers(method, shown, asked)
-        return list(answer_parts(images, answers, note)), answers
-    reader = Reader(cast("Model", method), run)
+    if not isinstance(asked.method, SceneMethod):
+        return answer_parts(images, _answers(asked, shown), note)
+    reader = Reader(cast("Model", asked.method), run)
     scenes = [reader.inferred(image, asked.seed, asked.slots, asked.search) for image in images]
     held_out = [one.held_out.image[0] for one in shown if one.held_out is not None]
-    answers = [scene.answer.decomposition() for scene in scenes if scene.answer is not None]
-    return list(scene_parts(scenes, held_out, asked.seed, frames, note)), answers
+    return scene_parts(scenes, held_out, asked.seed, frames, note)
 
 
-def _answers(method: "Method", shown: Sequence[Shown], asked: Asked) -> "list[Decomposition]":
+def _answers(asked: Asked, shown: Sequence[Shown]) -> "list[Decomposition]":
     from viewslots.viewpoints.scene import seeded
 
-    return [method.infer(one.given, seeded(asked.seed), asked.slots, asked.search).decomposition() for one in shown]
+    questions = (asked.slots, asked.search)
+    return [asked.method.infer(one.given, seeded(asked.seed), *questions).decomposition() for one in shown]
 
 
 def _comparison(
-    own: "dict[str, tuple[list[Decomposition], Search | None]]",
-    others: "dict[str, Method]",
-    shown: Sequence[Shown],
-    asked: Asked,
-    plain: bool,
+    asked: Mapping[str, Asked], shown_to: "Callable[[Method, tuple[int, int] | None], list[Shown]]"
 ) -> "Iterator[Part]":
-    """Further methods answer as they do by default, or all of them plainly."""
+    """In the size of the method that sees most; each sees the pictures in its own."""
+    from viewslots.figures.comparison import enlarged
     from viewslots.figures.figure_set import comparison_parts
     from viewslots.viewpoints.scene import search_words
 
-    found = dict(own)
-    for source, method in others.items():
-        name, search = _name(source), None if plain else method.default_search
-        while name in found:
-            name += "'"
-        found[name] = (_answers(method, shown, replace(asked, search=search)), search)
-    kinds = "; ".join(f"{name} {search_words(search)}" for name, (_, search) in found.items())
-    answers = {name: answer for name, (answer, _) in found.items()}
-    images, truths = [one.given.image[0] for one in shown], [one.truth for one in shown]
-    return comparison_parts(images, truths, answers, f"Answers: {kinds}.")
+    largest = max(asked.values(), key=lambda one: one.pixels).method
+    scenes = shown_to(largest, None)
+    height, width = scenes[0].given.image.shape[-2:]
+    answers = {}
+    for name, one in asked.items():
+        found = _answers(one, shown_to(one.method, (height, width)))
+        words = f", {search_words(one.search)}" if one.method.searches else ""
+        answers[name + words] = [enlarged(answer, (height, width)) for answer in found]
+    return comparison_parts([one.given.image[0] for one in scenes], [one.truth for one in scenes], answers)
 
 
 def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ class StoreWriter:
         with plain_errors("writing", self.path):
             _require_free(self.path)
             self._created = not self.path.exists()
-            self.path.mkdir(exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FolderLock(self.path / LOCK)
             try:
                 self._start()
@@ -217,9 +217,7 @@ class StoreWriter:
 
 
 def _require_free(path: Path) -> None:
-    """Refuse whatever we must not write into: no parent, a file, a finished data set, somebody's other files."""
-    if not path.parent.is_dir():
-        raise UserError(f"{path.parent}: no such folder; create it first")
+    """Refuse whatever we must not write into: a file, a finished data set, somebody's other files."""
     if path.exists() and not path.is_dir():
         raise UserError(f"{path}: is a file; choose another place")
     if not path.exists() or (path / MAKING).exists():

@@ -3,12 +3,11 @@
 Of an InferredScene all layers are known, hidden parts included; of a mere Decomposition, what is seen of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
-from scipy.optimize import linear_sum_assignment
+from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.figures.grid import Block, Pixels, Row, Sheet, grid
@@ -24,7 +23,6 @@ ABSENT = 216
 SEEN = "what is seen of each layer"
 ROOM = 12
 """Slots that have a column each. Methods with more show all that are present, but no more of the absent ones."""
-Segment = UInt8[np.ndarray, "M H W"]
 
 
 def on_white(colour: Float[Tensor, "3 H W"], alpha: Float[Tensor, "H W"]) -> Pixels:
@@ -128,61 +126,3 @@ def answer_cells(answer: Decomposition, view: int, order: Sequence[int], sure: S
     absent = np.full((*shown.shape[1:], 3), ABSENT, np.uint8)
     slots = [on_white(shown, masks[k + first]) if sure[k] >= PRESENT else absent for k in order]
     return [pixels_of(shown), *slots, *([on_white(shown, masks[0])] if first else [])]
-
-
-def comparison_figure(
-    images: Sequence[Float[Tensor, "M 3 H W"]],
-    truths: Sequence[Segment | None],
-    answers: Mapping[str, Sequence[Decomposition]],
-    note: str = "",
-) -> Sheet:
-    """Several methods on the same scenes, a block for each scene. Columns: views. Rows: the picture, the truth if it is
-    known, and of each method what it rebuilds and whose pixels it takes each for. An object has the colour of the true
-    one that it shares most pixels with; without truth, of the first method's.
-    """
-    blocks = []
-    for scene, (pictures, truth) in enumerate(zip(images, truths, strict=True)):
-        rows = [Row("observation", tuple(map(pixels_of, pictures)))]
-        if truth is not None:
-            rows.append(overlay_row("truth", pictures, truth))
-        for name, found in answers.items():
-            answer = found[scene]
-            layer = answer.layer_masks[0].argmax(1).cpu().numpy()
-            truth = numbered(layer, answer.has_background) if truth is None else truth
-            rows.append(Row(f"{name}: reconstruction", tuple(map(pixels_of, answer.reconstruction[0]))))
-            rows.append(overlay_row(f"{name}: objects", pictures, in_colours_of(truth, layer, answer.has_background)))
-        blocks.append(Block(f"Scene {scene + 1}", tuple(rows)))
-    columns = [f"view {view + 1}" for view in range(max(map(len, images)))]
-    return grid("Several methods on the same scenes", columns, blocks, note=note)
-
-
-def overlay_row(name: str, pictures: Float[Tensor, "M 3 H W"], segment: Segment) -> Row:
-    slots = 1 + max((int(value) for value in np.unique(segment) if value != BACKGROUND), default=0)
-    cells = [segment_overlay(pixels_of(one), part, slots) for one, part in zip(pictures, segment, strict=True)]
-    return Row(name, tuple(cells))
-
-
-def numbered(layer: Int[np.ndarray, "M H W"], has_background: bool) -> Segment:
-    """Layers as objects 0, 1, ..."""
-    return np.where(layer == 0, BACKGROUND, layer - 1).astype(np.uint8) if has_background else layer.astype(np.uint8)
-
-
-def in_colours_of(truth: Segment, layer: Int[np.ndarray, "M H W"], has_background: bool) -> Segment:
-    """Layers renamed to the true objects they overlap most, one to one; those left over get numbers beyond.
-
-    Where a method names no background, the layer that shares most with the true one counts as such.
-    """
-    objects = sorted(set(np.unique(truth).tolist()) - {BACKGROUND})
-    layers = np.unique(layer).tolist()
-    ground = 0 if has_background else max(layers, key=lambda one: int(((layer == one) & (truth == BACKGROUND)).sum()))
-    free = [one for one in layers if one != ground]
-    shared = np.array([[((layer == one) & (truth == g)).sum() for g in objects] for one in free])
-    pairs = zip(*linear_sum_assignment(-shared), strict=True) if shared.size else ()
-    names = {free[row]: objects[column] for row, column in pairs}
-    result = np.full(truth.shape, BACKGROUND, np.uint8)
-    beyond = max(objects, default=-1) + 1
-    for one in free:
-        if one not in names:
-            names[one], beyond = beyond, beyond + 1
-        result[layer == one] = names[one]
-    return result

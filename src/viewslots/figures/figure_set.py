@@ -7,11 +7,12 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.figures.decompositions import Segment, answer_figure, comparison_figure, decomposition_figure
+from viewslots.figures.comparison import comparison_figure, layers_figure
+from viewslots.figures.decompositions import answer_figure, decomposition_figure
 from viewslots.figures.plots import read_rows, save_figure, score_table, training_curves
 from viewslots.figures.strips import axes_figure, interpolation_figure, novel_views_figure, sampling_figure
 from viewslots.figures.video import save_video, turning_frames
-from viewslots.types import Decomposition, Progress
+from viewslots.types import Decomposition, Progress, SceneTruth
 from viewslots.viewpoints.scene import InferredScene
 
 Part = tuple[str, Callable[[Path], list[Path]]]
@@ -45,12 +46,12 @@ def answer_parts(
 
 def comparison_parts(
     images: Sequence[Float[Tensor, "M 3 H W"]],
-    truths: Sequence[Segment | None],
+    truths: Sequence[SceneTruth],
     answers: Mapping[str, Sequence[Decomposition]],
-    note: str,
 ) -> Iterator[Part]:
-    if len(answers) > 1:
-        yield "comparison", lambda stem: comparison_figure(images, truths, answers, note).save(stem)
+    """Several methods on the same scenes."""
+    yield "comparison", lambda stem: comparison_figure(images, truths, answers).save(stem)
+    yield "comparison-layers", lambda stem: layers_figure(images, truths, answers).save(stem)
 
 
 def curve_parts(run: Path) -> Iterator[Part]:

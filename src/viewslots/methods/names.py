@@ -25,6 +25,7 @@ METHODS = {
     "slot-attention": Entry("viewslots.methods.slot_attention.model:SlotAttention", paper_row="Slot Attn"),
     "gmioo": Entry("viewslots.methods.gmioo.model:Gmioo", "GMIOO", "GMIOO"),
     "space": Entry("viewslots.methods.space.model:Space", "SPACE", paper_row="SPACE"),
+    "mulmon": Entry("viewslots.methods.mulmon.model:Mulmon", "MulMON", "MulMON"),
     "kmeans": Entry("viewslots.methods.kmeans.model:KMeansMethod", learns=False),
 }
 

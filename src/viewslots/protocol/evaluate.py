@@ -108,15 +108,17 @@ def evaluate(
     )
 
 
-def shown_to(method: Method, store: Store, split: str, device: str) -> SceneDataset:
+def shown_to(
+    method: Method, store: Store, split: str, device: str, size: tuple[int, int] | None = None
+) -> SceneDataset:
     """The scenes of a split as the method is shown them: in the size it takes, with their cameras if it asks for those.
 
-    A method whose `image_size` is None takes pictures as they are.
+    A method whose `image_size` is None takes any `size`; None: pictures as they are.
     """
     arrays, options = store.split(split), dict[str, Any]()
     if method.needs_camera:
         options["camera"] = True
-    size = method.image_size
+    size = method.image_size or size
     if size not in (None, (arrays.size.height, arrays.size.width)):
         options["size"] = size
     return SceneDataset(arrays, device=device, **options)

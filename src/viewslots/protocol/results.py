@@ -140,9 +140,12 @@ def _problems(value: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(value.get(name), expected | None):
             yield f"{name} is {shown(value.get(name))}"
     training = value.get("training") or {}
-    for name in ("steps", "scored_step", "preset_steps"):
+    for name in ("steps", "scored_step", "preset_steps", "init_steps"):
         if not isinstance(training.get(name), int | None):
             yield f"{name} of training is {shown(training.get(name))}"
+    for name in ("seconds", "init_seconds"):
+        if training.get(name) is not None and not _is_number(training[name]):
+            yield f"{name} of training is {shown(training[name])}"
     for name in ("search", "care"):
         if not all(type(count) is int for count in (value.get(name) or {}).values()):
             yield f"{name} is {shown(value[name])}"

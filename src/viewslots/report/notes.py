@@ -91,8 +91,11 @@ def _training(result: Result, paper: PaperTable | None) -> Iterator[str]:
         return
     steps, wanted, scored = training["steps"], training.get("preset_steps"), training.get("scored_step")
     length = f"{steps:,} steps" + (f" of the preset's {wanted:,} ({steps / wanted:.0%})" if wanted else "")
+    if training.get("seconds"):
+        length += f" in {training['seconds'] / 60:.1f} minutes"
     where = f"scenes of {training.get('data')}" + (" rendered while training" if training.get("live") else "")
-    yield f"{title(result)}: trained for {length} on {where}, training seed {training.get('seed')}."
+    first = f", starting from {training['init']}" if training.get("init") else ""
+    yield f"{title(result)}: trained for {length} on {where}, training seed {training.get('seed')}{first}."
     if scored is not None and scored != steps:
         yield f"{title(result)}: the model that is scored is that of step {scored:,} of {steps:,}."
 

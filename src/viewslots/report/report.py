@@ -12,6 +12,7 @@ from viewslots.report.rows import (
     DATASETS,
     MISSING,
     SPLITS,
+    TRAINING,
     PaperTable,
     Result,
     difference_row,
@@ -23,6 +24,7 @@ from viewslots.report.rows import (
     paper_cell,
     paper_row,
     title,
+    training_row,
 )
 
 TITLE = "viewslots beside the OCLOC paper"
@@ -54,6 +56,7 @@ def write_report(sources: Sequence[Path], out: Path) -> list[Path]:
 
 def report_blocks(results: Sequence[Result]) -> Iterator[Block]:
     yield Notes(legend(results))
+    yield from trainings(results)
     yield from overview(results)
     for key in sorted({table_key(result) for result in results}, key=_order):
         yield from section(key, [result for result in results if table_key(result) == key])
@@ -122,12 +125,14 @@ def _caption(paper: PaperTable | None) -> str:
 
 
 def compared_rows(results: Sequence[Result], paper: PaperTable | None) -> tuple[Row, ...]:
-    rows = [] if paper is None else [paper_row(row) for row in paper.rows]
-    for result in results:
-        rows.append(our_row(result, "pooled"))
-        if paper is not None and (difference := difference_row(result, paper)):
-            rows.append(difference)
-    return tuple(rows)
+    """Each row of the paper, and below it those of ours that are measured by it; the others at the end."""
+    rows, left = [], list(results)
+    for row in paper.rows if paper is not None else ():
+        rows.append(paper_row(row))
+        for result in [one for one in left if paper is not None and paper.row_beside(one["method"]) == row]:
+            left.remove(result)
+            rows += [our_row(result, "pooled"), difference_row(result, row)]
+    return (*rows, *(our_row(result, "pooled") for result in left))
 
 
 def part_rows(result: Result) -> tuple[Row, ...]:
@@ -135,6 +140,14 @@ def part_rows(result: Result) -> tuple[Row, ...]:
         *group_rows(result, result.get("by_objects", {}), "objects:"),
         *group_rows(result, result.get("by_occlusion", {}), "occlusion:"),
     )
+
+
+def trainings(results: Sequence[Result]) -> Iterator[Block]:
+    """What each of several runs took, once."""
+    rows = dict.fromkeys(row for result in results if (row := training_row(result)))
+    if len(rows) > 1:
+        yield Heading("Trainings")
+        yield Table(("", *TRAINING), tuple(rows))
 
 
 def overview(results: Sequence[Result]) -> Iterator[Block]:

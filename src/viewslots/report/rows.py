@@ -171,11 +171,8 @@ def paper_cell(published: Published | None) -> Cell:
     return MISSING if published is None else Cell(f"{published.mean:.3f}", (f"± {published.std:g}",))
 
 
-def difference_row(result: Result, table: PaperTable) -> Row | None:
+def difference_row(result: Result, row: PaperRow) -> Row:
     """Ours minus the paper's row of the same method, in the convention of the published numbers."""
-    row = table.row_beside(result["method"])
-    if row is None:
-        return None
     cells = tuple(difference_cell(result["pooled"].get(name), row.scores.get(name)) for name in METRICS)
     return Row(f"difference to the paper's {row.method}", cells, "difference")
 
@@ -184,6 +181,35 @@ def difference_cell(ours: Mapping[str, float] | None, paper: Published | None) -
     if ours is None or paper is None:
         return MISSING
     return Cell(f"{ours['mean'] - paper.mean:+.3f}", mark=verdict(ours, paper))
+
+
+TRAINING = ("data", "seed", "steps", "of the preset's", "scored step", "minutes", "parameters")
+
+
+def training_row(result: Result) -> Row | None:
+    """What its training took, under the names of TRAINING; None where there is none on record."""
+    training = result.get("training") or {}
+    steps, published, seconds = (training.get(key) for key in ("steps", "preset_steps", "seconds"))
+    if steps is None:
+        return None
+    words = (
+        training.get("data"),
+        training.get("seed"),
+        f"{steps:,}" + (f" after {training['init_steps']:,}" if training.get("init_steps") else ""),
+        f"{steps / published:.1%}" if published else None,
+        f"{training['scored_step']:,}" if training.get("scored_step") is not None else None,
+        _minutes(seconds, training.get("init_seconds")),
+        f"{result['parameters'] / 1e6:.1f} M" if result.get("parameters") else None,
+    )
+    cells = tuple(MISSING if word is None else Cell(str(word)) for word in words)
+    return Row(f"{', '.join(kind(result))} ({result.get('run')})", cells, "ours")
+
+
+def _minutes(seconds: float | None, before: float | None) -> str | None:
+    """Of a training, and of its first stage."""
+    if seconds is None:
+        return None
+    return f"{seconds / 60:.1f}" + (f" after {before / 60:.1f}" if before else "")
 
 
 def extra_rows(results: Sequence[Result]) -> tuple[Row, ...]:

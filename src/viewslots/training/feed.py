@@ -11,12 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewslots.data.dataset import SceneDataset, to_device, whole_batch
-from viewslots.data.resize import Resize
+from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
 from viewslots.errors import UserError
@@ -24,7 +23,10 @@ from viewslots.methods.contract import TrainableMethod, mapped
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.distributed import Ranks
-from viewslots.types import SceneBatch
+from viewslots.types import Pictures, SceneBatch
+
+SHOWN = ("image", "camera", "pose")
+"""What is used of live pictures: they have no truth to be compared with."""
 
 
 class Feed(Protocol):
@@ -88,32 +90,32 @@ class LiveFeed:
         device: torch.device,
         ranks: Ranks,
     ) -> None:
-        if camera:
-            raise UserError("--data live: a method that must be told the cameras needs a stored data set")
-        self.world, self.seed, self.batch, self.device = world, seed, batch, device
-        self.part, self.resize = ranks.part(batch), Resize.between((world.height, world.width), size)
+        self.world, self.seed, self.batch, self.part = world, seed, batch, ranks.part(batch)
+        self.shown: dict[str, Any] = {"device": str(device), "size": size, "camera": camera}
 
     def __call__(self, step: int, views: int) -> SceneBatch:
         numbers = range(step * self.batch, (step + 1) * self.batch)[self.part]
         scenes = [self.world.sample(self.seed, LIVE_SPLIT, number) for number in numbers]
         table = view_table(RandomViews(views, views, self.seed), numbers, self.world.views)
-        image = render_views(self.world, scenes, table, LIVE_SPLIT, self.device)
-        batch = whole_batch(to_device(torch.from_numpy(image), self.device))
-        return replace(batch, image=self.resize.pictures(batch.image))
+        pictures = render_views(self.world, scenes, table, LIVE_SPLIT, self.shown["device"])
+        data = SceneDataset(SplitArrays.from_pictures(LIVE_SPLIT, pictures), **self.shown)
+        return data.batch(range(len(scenes)))
 
 
 def render_views(
-    world: World, scenes: Sequence[Any], table: Int[np.ndarray, "B M"], split: str, device: torch.device
-) -> UInt8[np.ndarray, "B M H W 3"]:
-    """Pictures in the views of the table alone, where a scene says where its cameras stand."""
+    world: World, scenes: Sequence[Any], table: Int[np.ndarray, "B M"], split: str, device: str
+) -> Pictures:
+    """In the views of the table; no others are rendered where a scene says where its cameras stand."""
     if all(hasattr(scene, "cameras") for scene in scenes):
         cut = [
             replace(scene, cameras=tuple(scene.cameras[view] for view in views))
             for scene, views in zip(scenes, table, strict=True)
         ]
-        return world.render(cut, world.slots(split), str(device)).image
-    pictures = world.render(scenes, world.slots(split), str(device)).image
-    return pictures[np.arange(len(scenes))[:, None], table]
+        return world.render(cut, world.slots(split), device)
+    pictures = world.render(scenes, world.slots(split), device)
+    rows = np.arange(len(scenes))[:, None]
+    chosen = {key: getattr(pictures, key)[rows, table] for key in pictures.keys() if key in SHOWN}  # noqa: SIM118
+    return Pictures(**chosen)
 
 
 def fits(images: NDArray[Any], device: torch.device) -> bool:

@@ -1,5 +1,6 @@
 """Processes: SIGTERM and Ctrl-C finish the step, save, then leave; several runs go side by side, a process a seed."""
 
+import ctypes
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import IO, Any
 from viewslots.errors import UserError
 
 POLL_SECONDS = 0.1
+PR_SET_PDEATHSIG = 1
 
 
 class Interrupted(Exception):
@@ -107,20 +109,28 @@ def run_seeds(words: Mapping[int, Sequence[str]], say: Callable[[str], None]) ->
     return SeedResults(done, {seed: code for seed, code in codes.items() if seed not in done}, told)
 
 
+def start_viewslots(words: Sequence[str], siblings: int, **options: Any) -> "subprocess.Popen[Any]":
+    """`viewslots WORDS` in a session of its own, so that Ctrl-C comes from us alone, once; `siblings` share the cores.
+
+    `options` are those of subprocess.Popen.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = {"OMP_NUM_THREADS": str(max(1, cores // siblings))}
+    command = [sys.executable, "-m", "viewslots", *words]
+    return subprocess.Popen(command, env=threads | os.environ, start_new_session=True, **options)
+
+
+def end_with_parent() -> None:
+    """For the child of a process that may be killed: the system then tells the child to save and leave (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 class Child:
-    """A process of its own session, so that Ctrl-C comes from us alone, once."""
+    """One seed."""
 
     def __init__(self, seed: int, words: Sequence[str], siblings: int, say: Callable[[str], None]) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = {"OMP_NUM_THREADS": str(max(1, cores // siblings))}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "viewslots", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=threads | os.environ,
-            start_new_session=True,
-        )
+        self.process = start_viewslots(words, siblings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._output: list[str] = []
         prefix = f"seed {seed}: "
         self._readers = [

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from viewslots.methods.distributions import full_precision
-from viewslots.methods.gmioo.variables import Layers
+from viewslots.methods.gmioo.variables import Layers, take
 
 NEVER = -1e6
 """Log-score of an object that is absent or hidden: below every other, but above those that are placed already."""
@@ -20,19 +20,19 @@ def greedy_order(
     """Indices of the objects, nearest first.
 
     Next is always the object with the largest  max(visible) presence exp(-mean misfit where it is visible).  What is
-    visible of the others then loses what it covers.
+    visible of the others then loses what it covers. Scores are compared by their logarithms, which do not underflow.
     """
     visible, placed, order = shape, torch.zeros_like(presence, dtype=torch.bool), []
-    for _ in range(shape.shape[1]):
+    for _ in range(shape.shape[1] - 1):
         area = visible.sum((2, 3))
         mean = (visible * misfit).sum((2, 3)) / area.clamp(min=1e-6)
         score = (visible.amax((2, 3)) * presence).log().clamp(min=NEVER) - mean
         chosen = score.masked_fill(placed, -torch.inf).argmax(1, keepdim=True)
         placed = placed.scatter(1, chosen, True)
-        covering = shape.gather(1, chosen[:, :, None, None].expand(-1, -1, *shape.shape[2:]))
-        visible = visible * (1 - covering)
+        visible = visible * (1 - take(shape, chosen))
         order.append(chosen)
-    return torch.cat(order, 1)
+    last = placed.int().argmin(1, keepdim=True)
+    return torch.cat([*order, last], 1)
 
 
 @full_precision

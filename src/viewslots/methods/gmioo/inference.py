@@ -1,6 +1,7 @@
 """q of the background, then of one object after another, then of all of them again.
 
 What networks see of earlier estimates is detached: gradients pass from stage to stage through the LSTMs alone.
+Paper: whether refinements share networks with the first look is not said; here they share the heads.
 """
 
 from collections.abc import Callable, Sequence
@@ -102,7 +103,10 @@ class ObjectInference(nn.Module):
         noise: ObjectNoise,
         temperature: Scalar | None,
     ) -> Objects:
-        """Where the object is, then what it is and whether it is there. Without a temperature, presence is 0 or 1."""
+        """Where the object is, then what it is and whether it is there. Without a temperature, presence is 0 or 1.
+
+        Paper: what is in the glimpse is detached; where it is taken is not, as in other spatial transformers.
+        """
         box = normal(self.box_head(full[0]))
         z_box = box.sample(noise.box)
         found = look(cropped(seen, *scale_and_shift(z_box), self.glimpse_size))

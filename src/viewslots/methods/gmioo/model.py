@@ -11,7 +11,7 @@ from viewslots.methods.fast.half import with_half_weights
 from viewslots.methods.gmioo.compositing import composite, greedy_order, perceived_masks, surroundings
 from viewslots.methods.gmioo.config import GmiooConfig
 from viewslots.methods.gmioo.inference import BackgroundInference, ObjectInference
-from viewslots.methods.gmioo.networks import ColourDecoder, Decoder, initialise
+from viewslots.methods.gmioo.networks import ColourDecoder, Decoder, Norm, initialise
 from viewslots.methods.gmioo.objective import stage_terms
 from viewslots.methods.gmioo.rendering import Rendering
 from viewslots.methods.gmioo.schedule import Annealing, GmiooSchedule
@@ -31,6 +31,9 @@ from viewslots.methods.inputs import check_slots
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Scalar
 from viewslots.types import Decomposition, SceneBatch
+
+HALF = (nn.Linear, nn.Conv2d, nn.LSTMCell, Norm)
+"""Layers that compute with half-precision weights on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
         """Layers are used K times a step and small: casting their weights at every use would be a fifth of all work."""
         if self.device.type != "cuda" or precision != "bf16":
             return FastTwin(self)
-        return FastTwin(*with_half_weights(self, (), (nn.Linear, nn.Conv2d, nn.LSTMCell, nn.GroupNorm)))
+        return FastTwin(*with_half_weights(self, (), HALF))
 
     # Learning
 
@@ -170,20 +173,22 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
         shown: list[Layers] = []
         main = None
         for k in range(noise.objects.presence.shape[1]):
-            seen = torch.cat([image, *self.so_far(background, found, shown)], 1)
+            seen = torch.cat([image, *self.so_far(image, background, found, shown)], 1)
             main, objects = self.object_inference.begin(seen, main, at(noise.objects, k), temperature)
             found.append(mapped(objects, lambda values: values[:, None]))
-            with torch.no_grad():
-                shown.append(self.rendering.objects(image, found[-1].z_box, found[-1].z_code))
         return self.composed(image, background, joined(found))
 
     @torch.no_grad()
     def so_far(
-        self, background: Background, found: list[Objects], shown: list[Layers]
+        self, image: Float[Tensor, "N 3 H W"], background: Background, found: list[Objects], shown: list[Layers]
     ) -> tuple[Float[Tensor, "N 3 H W"], Float[Tensor, "N 1 H W"]]:
-        """The reconstruction by the objects found so far, and the background's mask."""
+        """The reconstruction by the objects found so far, and the background's mask. The latest joins those `shown`.
+
+        Paper: whether objects are put into depth order here is not said.
+        """
         if not found:
             return background.picture, torch.ones_like(background.picture[:, :1])
+        shown.append(self.rendering.objects(image, found[-1].z_box, found[-1].z_code))
         layers, presence = joined(shown), torch.cat([one.presence for one in found], 1)
         order = greedy_order(layers.shape, layers.misfit, presence)
         masks = perceived_masks(take(layers.shape, order), take(presence, order))

@@ -10,7 +10,7 @@ from viewslots.methods.gmioo.variables import Layers, parted
 from viewslots.methods.spatial import paste
 
 SMALLEST = 1e-3
-"""Side of a box as a share of the picture's: boxes must not vanish, since pasting divides by their sides."""
+"""Paper: none. Side of a box as a share of the picture's, which must not vanish since pasting divides by it."""
 
 
 @full_precision

@@ -14,7 +14,7 @@ from torch import Tensor
 from viewslots.methods.contract import leaves_of, mapped
 from viewslots.methods.distributions import reparameterised_normal
 
-State = tuple[Float[Tensor, "*N D"], Float[Tensor, "*N D"]]
+State = tuple[Float[Tensor, "*N S"], Float[Tensor, "*N S"]]
 """Of an LSTM: what it says and what it keeps."""
 
 
@@ -100,10 +100,10 @@ class Noise:
     objects: ObjectNoise
 
 
-def take(values: Float[Tensor, "N K *rest"], order: Int[Tensor, "N K"]) -> Float[Tensor, "N K *rest"]:
-    """Objects in another order."""
+def take(values: Float[Tensor, "N K *rest"], order: Int[Tensor, "N J"]) -> Float[Tensor, "N J *rest"]:
+    """The objects with these indices."""
     index = order.view(*order.shape, *[1] * (values.dim() - 2))
-    return values.gather(1, index.expand_as(values))
+    return values.gather(1, index.expand(*order.shape, *values.shape[2:]))
 
 
 def parted(values: Float[Tensor, "I *rest"], sizes: tuple[int, int]) -> Float[Tensor, "N K *rest"]:

@@ -1,0 +1,126 @@
+"""Who is evaluated: from what a user names to a method, and what results tell of it."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from viewslots.errors import UserError
+from viewslots.experiments import known_experiment, slots_for
+from viewslots.files import read_json
+from viewslots.methods.contract import Method, Search
+from viewslots.methods.registry import untrained_method
+from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, Which, find_run, load_run, run_preset
+
+METRICS = "metrics.jsonl"
+"""As training/log.py writes it."""
+
+
+def find_subject(run: str, which: Which, device: str) -> tuple[Method, dict[str, Any]]:
+    """The method, on the device, and what the results tell of it. A folder goes before a method's name."""
+    untrained = None if Path(run).is_dir() else untrained_method(run)
+    if untrained is not None:
+        return untrained, {"run": run, "method": untrained.name, "preset": None, "training": None}
+    while True:
+        step = scored_step(run, which)
+        model: Any = load_run(run, which=which)
+        if scored_step(run, which) == step:  # else training kept a better model while we read
+            break
+    config = run_preset(run)
+    about = {"run": Path(run).resolve().name if Path(run).exists() else run, "method": model.name, "which": which}
+    return model.to(device), about | {
+        "preset": config.get("preset"),
+        "parameters": sum(part.numel() for part in model.parameters()),
+        "trained_slots": model.slots,
+        "image_size": list(model.image_size),
+        "training": training_facts(config, step, training_seconds(Path(run) / METRICS)),
+    }
+
+
+def scored_step(source: str, which: Which) -> int | None:
+    """The training step of the model that is scored, as its folder tells it; None where nothing tells."""
+    if source.startswith(HUB):
+        return None
+    folder = find_run(source)
+    is_run = read_json(folder / CONFIG).get("kind") == RUN_KIND
+    file = folder / (f"{which}.json" if is_run else ORIGIN)
+    step = read_json(file).get("step") if file.is_file() else None
+    return step if type(step) is int else None
+
+
+def training_facts(config: dict[str, Any], step: int | None, seconds: float | None) -> dict[str, Any] | None:
+    """How long and on what a run was trained, beside the length of its preset, and the step that is scored."""
+    if not config:
+        return None
+    preset, schedule = known_experiment(config.get("preset")), config.get("schedule")
+    return {
+        "steps": schedule.get("steps") if isinstance(schedule, dict) else None,
+        "scored_step": step,
+        "preset_steps": None if preset is None else preset.schedule.steps,
+        "seconds": seconds,
+        "seed": config.get("seed"),
+        **first_stage(config.get("init")),
+        "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
+        "data_sha256": config.get("data_sha256"),
+        "live": config.get("data") == "live",
+    }
+
+
+def first_stage(init: object) -> dict[str, Any]:
+    """Where the first weights came from, and what that run took, where it still lies."""
+    if not isinstance(init, str):
+        return {"init": None, "init_steps": None, "init_seconds": None}
+    schedule = run_preset(init).get("schedule") if (Path(init) / CONFIG).is_file() else None
+    return {
+        "init": Path(init).name,
+        "init_steps": schedule.get("steps") if isinstance(schedule, dict) else None,
+        "init_seconds": training_seconds(Path(init) / METRICS),
+    }
+
+
+def training_seconds(metrics: Path) -> float | None:
+    """Time that the steps of a run took, validations included, however often it was stopped; None where none tells.
+
+    Rows of figures tell the rate since the row before.
+    """
+    try:
+        lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    total, last = 0.0, 0
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError, ZeroDivisionError):
+            row = json.loads(line)
+            if row["kind"] == "train":
+                total += (row["step"] - last) / row["steps_per_second"]
+                last = row["step"]
+    return round(total, 1) if last else None
+
+
+def default_slots(about: Mapping[str, Any], data_preset: str | None, split: str) -> int:
+    """As trained, or as the paper tests with more objects; what learns nothing takes the data set's numbers."""
+    trained = known_experiment(about["preset"])
+    if not split.startswith("test2") and "trained_slots" in about:
+        return int(about["trained_slots"])
+    if trained is not None and split.startswith("test2"):
+        return trained.test_slots
+    slots = slots_for(data_preset, split)
+    if slots is None:
+        known = data_preset or "this data set"
+        raise UserError(f"--slots: say how many objects may be found in {known}; nothing tells")
+    return slots
+
+
+def search_asked_for(default: Search | None, asked: Mapping[str, int | None]) -> Search | None:
+    """The method's own search with what the user changes in it; `starts` 0 alone asks for the plain answer."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    if not given:
+        return default
+    if given == {"starts": 0}:
+        return None
+    try:
+        return replace(default or Search(), **given)
+    except UserError as error:
+        raise UserError(f"--starts, --looks or --refine: {error}") from None

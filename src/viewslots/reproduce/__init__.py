@@ -1,0 +1,1 @@
+"""A whole table of the paper by one command: data, trainings, scores, figures, report."""

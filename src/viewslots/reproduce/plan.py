@@ -1,0 +1,275 @@
+"""From a table to tasks: each is one viewslots command, with what it writes and what must be there before.
+
+Commands run inside the folder of the reproduction, so that it can be moved. They are the same whatever the device.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from viewslots.data.presets import data_preset
+from viewslots.errors import UserError
+from viewslots.experiments import experiment, known_experiment
+from viewslots.files import read_json, write_json
+from viewslots.methods.names import METHODS
+from viewslots.methods.registry import method_class
+from viewslots.provenance import provenance
+from viewslots.reproduce.tables import Score, Short, Table
+
+PLAN = "plan.json"
+REPEATS = 5
+"""Answers a scene, as in the paper."""
+LEAST_STEPS, LEAST_SCENES = 4, 4
+REHEARSAL = 0.01
+"""Below this scale a run only tries the way out: test scenes become fewer too."""
+
+Kind = Literal["data", "train", "score", "figures", "report"]
+NUMBERS = ("data", "train", "score")
+"""Kinds that decide numbers."""
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str
+    kind: Kind
+    words: tuple[str, ...]
+    """The command, without its device."""
+    output: str
+    """A file that is there when it is done."""
+    needs: tuple[str, ...] = ()
+    """Tasks that must be done before."""
+    after: tuple[str, ...] = ()
+    """Tasks that must have ended before, whatever came of them."""
+    steps: int = 0
+    """Of a training."""
+    like: str = ""
+    """Tasks of one kind with the same word here take equally long: the experiment of runs and scores."""
+
+    @property
+    def command(self) -> str:
+        return shlex.join(["viewslots", *self.words])
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What decides the numbers of a reproduction."""
+
+    table: str
+    scale: float = 1.0
+    short: bool = False
+    seeds: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale <= 1:
+            raise UserError(f"--scale {self.scale:g}: give a share of the published length, above 0 and at most 1")
+        if self.seeds < 1:
+            raise UserError(f"--seeds {self.seeds}: at least 1")
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run of a row, or of its first stage."""
+
+    experiment: str
+    seed: int
+    steps: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def run(self) -> str:
+        return f"{self.experiment.replace('/', '-')}-{self.seed}"
+
+    @property
+    def data(self) -> str:
+        return experiment(self.experiment).data
+
+    @property
+    def first(self) -> str | None:
+        """The experiment whose weights it starts from."""
+        return experiment(self.experiment).optimisation.pretrained_preset
+
+    @property
+    def scenes_seen(self) -> int:
+        batch = self.settings.get("optimisation.batch_size", experiment(self.experiment).optimisation.batch_size)
+        return self.steps * int(batch)
+
+
+class Planner:
+    """All tasks of a table. `only` chooses among its rows; the others may follow later in the same folder."""
+
+    def __init__(self, table: Table, asked: Asked, only: Sequence[str] = ()) -> None:
+        self.table, self.asked = table, asked
+        self.rows = chosen_rows(table.rows, only)
+
+    def tasks(self) -> list[Task]:
+        """In the order in which they start: data, then trainings, those first on which most work waits."""
+        trainings = self.trainings(self.rows)
+        scores = [task for row in self.rows for task in self.score_tasks(row)]
+        figures = list(self.figure_tasks()) if self.table.figure_scenes else []
+        names = tuple(task.name for task in (*scores, *figures))
+        report = Task("report", "report", ("report", "results", "--out", "report"), "report/report.md", after=names)
+        data = [self.data_task(name) for name in dict.fromkeys(map(data_of, self.rows))]
+        later = {one.data for one in trainings} - {data_of(row) for row in self.rows}
+        data += [self.data_task(name) for name in sorted(later)]
+        waiting = {one.run: self._steps_behind(one, trainings) for one in trainings}
+        trainings.sort(key=lambda one: -waiting[one.run])
+        return [*data, *(self.train_task(one) for one in trainings), *scores, *figures, *([report] if scores else [])]
+
+    def trainings(self, rows: Sequence[str]) -> list[Training]:
+        """Of these rows, first stages included, each once."""
+        found: dict[str, Training] = {}
+
+        def add(name: str | None, seed: int) -> None:
+            if name is not None:
+                one = self.training(name, seed)
+                add(one.first, seed)
+                found[one.run] = one
+
+        for row in filter(_learns, rows):
+            for seed in range(self.asked.seeds):
+                add(row, seed)
+        return list(found.values())
+
+    def training(self, name: str, seed: int) -> Training:
+        recipe = Short(experiment(name).schedule.steps)
+        if self.asked.short:
+            if name not in self.table.short:
+                raise UserError(f"--short: there is no short recipe for {name}; leave --short or this row out")
+            recipe = self.table.short[name]
+        return Training(name, seed, max(LEAST_STEPS, round(self.asked.scale * recipe.steps)), recipe.settings)
+
+    def _has_recipe(self, name: str | None) -> bool:
+        """Whether it can be trained as asked, first stages included."""
+        if name is None or not self.asked.short or not _learns(name):
+            return True
+        return name in self.table.short and self._has_recipe(experiment(name).optimisation.pretrained_preset)
+
+    def _steps_behind(self, one: Training, trainings: Sequence[Training]) -> int:
+        """Its own steps and those that can only be made after it."""
+        later = [other for other in trainings if (other.first, other.seed) == (one.experiment, one.seed)]
+        return one.steps + max((self._steps_behind(other, trainings) for other in later), default=0)
+
+    def data_task(self, data: str) -> Task:
+        words = ["make-data", data, "--out", f"data/{data}"]
+        for split, count in self.scene_counts(data).items():
+            words += [f"--{split}-scenes", str(count)]
+        return Task(f"data-{data}", "data", tuple(words), f"data/{data}/meta.json")
+
+    def scene_counts(self, data: str) -> dict[str, int]:
+        """As in the paper, but no training scene that no run of the table would ever see. A rehearsal also has fewer
+        scenes to validate and to test on."""
+        paper = data_preset(data)
+        trainings = self.trainings([row for row in self.table.rows if self._has_recipe(row)])
+        seen = max((one.scenes_seen for one in trainings if one.data == data), default=1)
+        share = min(1.0, self.asked.scale / REHEARSAL)
+        fewer = {name: max(LEAST_SCENES, round(share * getattr(paper, name))) for name in ("valid", "test")}
+        return {"train": min(paper.train, seen)} | fewer
+
+    def train_task(self, one: Training) -> Task:
+        words = ["train", one.experiment, "--data", f"data/{one.data}", "--run", f"runs/{one.run}"]
+        words += ["--seed", str(one.seed), "--steps", str(one.steps)]
+        needs = [f"data-{one.data}"]
+        if one.first is not None:
+            first = self.training(one.first, one.seed)
+            words += ["--init", f"runs/{first.run}"]
+            needs.append(f"train-{first.run}")
+        for name, value in one.settings.items():
+            words += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+        output = f"runs/{one.run}/last.json"
+        return Task(
+            f"train-{one.run}", "train", tuple(words), output, tuple(needs), steps=one.steps, like=one.experiment
+        )
+
+    def score_tasks(self, row: str) -> Iterator[Task]:
+        method, data = method_of(row), data_of(row)
+        for name, source, needs in self.sources(row):
+            for score in self.table.scores:
+                if score.new_views and not method_class(method).shows_new_views:
+                    continue
+                file = f"results/{name}-{score.name}.json"
+                words = (*_question(score, source), "--data", f"data/{data}", "--repeats", str(REPEATS), "--out", file)
+                yield Task(f"score-{name}-{score.name}", "score", words, file, (f"data-{data}", *needs), like=row)
+
+    def sources(self, row: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """What is evaluated of a row: its name, what `evaluate` calls it, the tasks that make it."""
+        if not _learns(row):
+            yield row.replace("/", "-"), method_of(row), ()
+            return
+        for seed in range(self.asked.seeds):
+            run = self.training(row, seed).run
+            yield run, f"runs/{run}", (f"train-{run}",)
+
+    def figure_tasks(self) -> Iterator[Task]:
+        """The rows of a data set on the same scenes, with the first seed."""
+        for data in dict.fromkeys(map(data_of, self.rows)):
+            sources = [next(self.sources(row)) for row in self.rows if data_of(row) == data]
+            first, *others = (source for _, source, _ in sources)
+            scenes = min(self.table.figure_scenes, self.scene_counts(data)["test"])
+            words = ["figures", first, "--data", f"data/{data}", "--out", f"figures/{data}"]
+            words += ["--views", str(self.table.figure_views), "--scenes", str(scenes)]
+            words += ["--comparison-only", *(["--compare", *others] if others else [])]
+            needs = (f"data-{data}", *(name for _, _, tasks in sources for name in tasks))
+            yield Task(f"figures-{data}", "figures", tuple(words), f"figures/{data}/comparison.png", needs)
+
+
+def _question(score: Score, source: str) -> tuple[str, ...]:
+    if score.new_views:
+        asked = ("--given", str(score.views), "--new", str(score.new_views))
+        return ("estimate-viewpoints", source, "--split", score.split, *asked)
+    return ("evaluate", source, "--split", score.split, "--views", str(score.views))
+
+
+def method_of(row: str) -> str:
+    made = known_experiment(row)
+    return row.partition("/")[0] if made is None else made.method
+
+
+def data_of(row: str) -> str:
+    made = known_experiment(row)
+    return row.partition("/")[2] if made is None else made.data
+
+
+def _learns(row: str) -> bool:
+    method = row.partition("/")[0]
+    return method not in METHODS or METHODS[method].learns
+
+
+def chosen_rows(rows: Sequence[str], only: Sequence[str]) -> list[str]:
+    """Those that are named: in full, by method or by data set."""
+    for word in only:
+        if not any(word in (row, *row.split("/")) for row in rows):
+            raise UserError(f"--only {word}: no such row; rows are {', '.join(rows)}")
+    return [row for row in rows if not only or any(word in (row, *row.split("/")) for word in only)]
+
+
+def record_plan(folder: Path, asked: Asked, tasks: Sequence[Task]) -> None:
+    """Into plan.json; refuses a folder that was begun otherwise. Rows that were not asked for before are added."""
+    file = folder / PLAN
+    before = read_json(file) if file.is_file() else {}
+    begun = before.get("asked", asdict(asked))
+    for name, value in asdict(asked).items():
+        if begun.get(name) != value:
+            raise UserError(
+                f"{folder} was begun with {_in_words(name, begun.get(name))}, not {_in_words(name, value)}; go on as "
+                "it was begun, or choose another --out"
+            )
+    commands, old = {task.name: task.command for task in tasks}, before.get("commands", {})
+    for task in tasks:
+        if task.kind in NUMBERS and old.get(task.name, commands[task.name]) != commands[task.name]:
+            raise UserError(
+                f"{folder} was begun when {task.name} was another command; choose another --out, or the version of "
+                "viewslots that began it"
+            )
+    facts = {"asked": asdict(asked), "commands": old | commands}
+    if before == before | facts:
+        return
+    write_json(file, facts | {"environment": before.get("environment", provenance())})
+
+
+def _in_words(name: str, value: Any) -> str:
+    if name == "table":
+        return f"table {value}"
+    return f"--{name} {value}" if not isinstance(value, bool) else f"--{'' if value else 'no-'}{name}"

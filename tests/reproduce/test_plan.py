@@ -1,0 +1,172 @@
+"""What a table becomes: which commands, after which others, with how many steps and scenes."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from viewslots.data.presets import DATA_PRESETS
+from viewslots.errors import UserError
+from viewslots.experiments import known_experiment
+from viewslots.methods.names import entry
+from viewslots.reproduce.plan import Asked, Planner, Task, record_plan
+from viewslots.reproduce.tables import TABLES, Score, Short, Table
+
+STAGES = Table(
+    "with a second stage",
+    ("ocloc/clevr-m3", "umbra/clevr-m1", "kmeans/clevr-m1"),
+    (Score("test1", views=4), Score("test2", views=2, new_views=4)),
+    figure_views=4,
+)
+
+
+def planned(table: Table = STAGES, only: tuple[str, ...] = (), **asked: object) -> dict[str, Task]:
+    tasks = Planner(table, Asked("table", **asked), only).tasks()
+    assert len({task.name for task in tasks}) == len(tasks)
+    return {task.name: task for task in tasks}
+
+
+def option(task: Task, name: str) -> str:
+    return task.words[task.words.index(name) + 1]
+
+
+def test_rows_are_experiments_or_methods_that_learn_nothing() -> None:
+    for table in TABLES.values():
+        assert len(set(table.rows)) == len(table.rows)
+        assert all(row.partition("/")[2] in DATA_PRESETS for row in table.rows)
+        assert all(known_experiment(row) or not entry(row.partition("/")[0]).learns for row in table.rows)
+
+
+def test_table_2_has_six_methods_on_three_sets() -> None:
+    table = TABLES["table2"]
+    assert len(table.rows) == 18
+    assert {row.partition("/")[2] for row in table.rows} == {"dsprites", "abstract", "clevr"}
+    tasks = planned(table, ("slot-attention", "ocloc", "kmeans"))
+    assert [name for name in tasks if name.startswith("score-kmeans")] == [
+        f"score-kmeans-{data}-{split}-m1" for data in ("dsprites", "abstract", "clevr") for split in ("test1", "test2")
+    ]
+    train = tasks["train-ocloc-clevr-0"]
+    assert train.words[:2] == ("train", "ocloc/clevr")
+    assert (option(train, "--steps"), option(train, "--seed"), train.steps) == ("500000", "0", 500_000)
+    data = tasks["data-clevr"].words
+    assert data[:2] == ("make-data", "clevr")
+    assert data[4:] == ("--train-scenes", "50000", "--valid-scenes", "1000", "--test-scenes", "1000")
+    score = tasks["score-ocloc-clevr-0-test2-m1"]
+    assert score.words[:2] == ("evaluate", "runs/ocloc-clevr-0")
+    assert [option(score, name) for name in ("--split", "--views", "--repeats")] == ["test2", "1", "5"]
+    figures = tasks["figures-clevr"].words
+    assert figures[1] == "runs/slot-attention-clevr-0"
+    assert figures[-3:] == ("--compare", "runs/ocloc-clevr-0", "kmeans")
+
+
+def test_first_stages_are_trained_first_and_once() -> None:
+    tasks = planned(seeds=2)
+    names = [name for name in tasks if name.startswith("train")]
+    assert len(names) == 8
+    for seed in (0, 1):
+        for later, first in (
+            (f"ocloc-clevr-m3-{seed}", f"ocloc-clevr-m1-{seed}"),
+            (f"umbra-clevr-m1-{seed}", f"ocloc-compact-clevr-m1-{seed}"),
+        ):
+            task = tasks[f"train-{later}"]
+            assert f"train-{first}" in task.needs
+            assert option(task, "--init") == f"runs/{first}"
+            assert names.index(f"train-{first}") < names.index(f"train-{later}")
+    # 150,000 + 100,000 steps wait behind one first stage, 150,000 + 16,000 behind the other.
+    assert names[:2] == ["train-ocloc-clevr-m1-0", "train-ocloc-clevr-m1-1"]
+    assert not any("compact" in name for name in tasks if name.startswith(("score", "figures")))
+    assert list(tasks)[:2] == ["data-clevr-m3", "data-clevr-m1"]
+
+
+def test_new_viewpoints_are_asked_of_those_who_can() -> None:
+    tasks = planned()
+    task = tasks["score-umbra-clevr-m1-0-test2-m2-new4"]
+    assert task.words[0] == "estimate-viewpoints"
+    assert (option(task, "--given"), option(task, "--new")) == ("2", "4")
+    assert [name for name in tasks if name.startswith("score-kmeans")] == ["score-kmeans-clevr-m1-test1-m4"]
+
+
+def test_the_report_waits_for_all_and_needs_none() -> None:
+    tasks = planned()
+    assert tasks["report"].needs == ()
+    assert set(tasks["report"].after) == {name for name in tasks if name.startswith(("score", "figures"))}
+    assert "figures-clevr-m1" not in planned(replace(STAGES, figure_scenes=0))
+    assert "report" not in planned(replace(STAGES, scores=()))
+
+
+def test_scale_squeezes_steps_and_a_rehearsal_needs_few_scenes() -> None:
+    tasks = planned(scale=0.1)
+    assert tasks["train-umbra-clevr-m1-0"].steps == 1_600
+    assert tasks["data-clevr-m1"].words[4:] == (
+        *("--train-scenes", "5000"),
+        *("--valid-scenes", "100", "--test-scenes", "100"),
+    )
+    small = planned(scale=0.0005)  # 75 steps of 32 scenes
+    assert small["train-ocloc-clevr-m1-0"].steps == 75
+    assert small["data-clevr-m1"].words[5::2] == (str(75 * 32), "5", "5")
+    least = planned(scale=1e-6)
+    assert least["train-umbra-clevr-m1-0"].steps == 4
+    assert least["data-clevr-m1"].words[5::2] == (str(4 * 32), "4", "4")
+
+
+def test_short_recipes() -> None:
+    recipes = {
+        "ocloc-compact/clevr-m1": Short(12_000, {"model.sigma_x": 0.1, "model.nvil.channels": (4, 8)}),
+        "umbra/clevr-m1": Short(5_000, {"optimisation.batch_size": 8}),
+    }
+    table = replace(STAGES, short=recipes)
+    tasks = planned(table, ("umbra",), short=True, scale=0.5)
+    first, second = tasks["train-ocloc-compact-clevr-m1-0"], tasks["train-umbra-clevr-m1-0"]
+    assert (first.steps, second.steps) == (6_000, 2_500)
+    assert first.words[-4:] == ("--set", "model.sigma_x=0.1", "--set", "model.nvil.channels=[4, 8]")
+    assert second.words[-2:] == ("--set", "optimisation.batch_size=8")
+    assert option(planned(table, ("umbra",), short=True, scale=0.001)["data-clevr-m1"], "--train-scenes") == "384"
+    with pytest.raises(UserError, match="no short recipe for ocloc/clevr-m"):
+        planned(table, short=True)
+
+
+def test_only_some_rows_are_the_same_tasks() -> None:
+    """But for the figure, which shows those that are there. First stages of other data sets come along."""
+    whole = planned()
+    for only in (("umbra",), ("umbra/clevr-m1",), ("clevr-m3",), ("kmeans", "ocloc")):
+        some = planned(only=only)
+        assert set(some) < set(whole)
+        assert all(whole[name] == task for name, task in some.items() if task.kind not in ("figures", "report"))
+    assert "data-clevr-m1" in planned(only=("clevr-m3",))
+    with pytest.raises(UserError, match="--only mulmon: no such row; rows are ocloc/clevr-m3"):
+        planned(only=("mulmon",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"), [({"scale": 0}, "--scale 0"), ({"scale": 2}, "--scale"), ({"seeds": 0}, "--seeds")]
+)
+def test_bad_questions(asked: dict[str, float], hint: str) -> None:
+    with pytest.raises(UserError, match=hint):
+        Asked("table2", **asked)
+
+
+def test_a_folder_keeps_its_plan(tmp_path: Path) -> None:
+    def record(asked: Asked, only: tuple[str, ...] = (), table: Table = STAGES) -> dict[str, object]:
+        record_plan(tmp_path, asked, Planner(table, asked, only).tasks())
+        return json.loads((tmp_path / "plan.json").read_text())
+
+    asked = Asked("table", scale=0.5)
+    first = record(asked, ("kmeans",))
+    assert first["asked"] == {"table": "table", "scale": 0.5, "short": False, "seeds": 1}
+    assert first["environment"]["torch"]
+    grown = record(asked)
+    assert set(first["commands"]) < set(grown["commands"])
+    assert record(asked, ("umbra",))["commands"].keys() == grown["commands"].keys()
+    for other, words in (
+        (replace(asked, scale=0.25), "was begun with --scale 0.5, not --scale 0.25"),
+        (replace(asked, seeds=2), "--seeds 1, not --seeds 2"),
+        (replace(asked, table="table9"), "table table, not table table9"),
+        (replace(asked, short=True), "--no-short, not --short"),
+    ):
+        with pytest.raises(UserError, match=words):
+            record_plan(tmp_path, other, [])
+    scores = Planner(STAGES, asked).score_tasks("ocloc/clevr-m3")
+    changed = [replace(task, words=(*task.words, "--seed", "1")) for task in scores]
+    with pytest.raises(UserError, match="score-ocloc-clevr-m3-0-test1-m4 was another command"):
+        record_plan(tmp_path, asked, changed)
