@@ -107,7 +107,7 @@ def test_scale_squeezes_steps_and_a_rehearsal_needs_few_scenes() -> None:
     assert small["data-clevr-m1"].words[5::2] == ("250", "5", "5")
     least = planned(scale=1e-6)
     assert least["train-umbra-clevr-m1-0"].steps == 4
-    assert least["data-clevr-m1"].words[5::2] == ("128", "4", "4")
+    assert least["data-clevr-m1"].words[5::2] == ("64", "4", "4")
 
 
 def test_short_recipes() -> None:

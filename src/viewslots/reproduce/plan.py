@@ -23,7 +23,8 @@ PLAN = "plan.json"
 REPEATS = 5
 """Answers a scene, as in the paper."""
 LEAST_STEPS = 4
-LEAST_SCENES = {"train": 128, "valid": 4, "test": 4}
+LEAST_SCENES = {"train": 64, "valid": 4, "test": 4}
+"""A batch of training scenes, and a few to look at."""
 REHEARSAL = 0.01
 """Below this scale a run only tries the way out: scenes become fewer too."""
 
