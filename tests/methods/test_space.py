@@ -721,7 +721,7 @@ def test_the_papers_learning_rates() -> None:
     for step in (0, 1, 200_000):
         assert OPTIMISATION.learning_rates_at(step) == (1e-5, 1e-3)
     slower = replace(OPTIMISATION, warmup_steps=100, decay_factor=0.5, decay_steps=1000)
-    assert slower.learning_rates_at(50) == pytest.approx((0.5e-5 * 0.5**0.05, 0.5e-3 * 0.5**0.05))
+    assert slower.learning_rates_at(50) == pytest.approx((0.5e-5 * 0.5**0.05, 1e-3 * 0.5**0.05))
 
 
 def test_gradients_are_clipped_together() -> None:
