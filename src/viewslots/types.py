@@ -125,7 +125,7 @@ class Decomposition:
     has_background: bool
     """Then layer 0 is the background and K = L - 1."""
     complete_shapes: Float[Tensor, "B M K H W"] | None
-    """Shape probabilities, not multiplied by presence."""
+    """Shape probabilities. Of absent objects as the method's paper has them: whole, or none."""
     presence: Float[Tensor, "B K"] | None
     """What is counted (present if >= 0.5): in the paper a sample; the maximum over views in the per-view baseline."""
     presence_probability: Float[Tensor, "B K"] | None

@@ -841,7 +841,8 @@ def test_an_answer_is_the_last_stage() -> None:
     assert torch.equal(found.layer_masks.flatten(0, 1), stage.masks)
     torch.testing.assert_close(found.layer_masks.sum(2), torch.ones(2, 3, 16, 16, dtype=torch.float64))
     assert found.complete_shapes is not None
-    assert torch.equal(found.complete_shapes.flatten(0, 1), stage.layers.shape)
+    present = stage.objects.presence[:, :, None, None]
+    assert torch.equal(found.complete_shapes.flatten(0, 1), stage.layers.shape * present)
     layers = torch.cat([stage.background.picture[:, None], stage.layers.appearance], 1)
     torch.testing.assert_close(found.reconstruction.flatten(0, 1), (stage.masks[:, :, None] * layers).sum(1))
     assert found.depth_order is not None

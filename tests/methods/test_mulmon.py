@@ -20,7 +20,7 @@ from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from viewslots.commands.evaluation import evaluate
+from viewslots.commands.evaluation import estimate_viewpoints, evaluate
 from viewslots.commands.figures import figures
 from viewslots.commands.training import train
 from viewslots.errors import UserError
@@ -833,6 +833,8 @@ def test_it_is_trained_scored_and_drawn(tmp_path: Path, capsys: pytest.CaptureFi
     assert result["method"] == "mulmon"
     assert [name for name, value in result["pooled"].items() if value is None] == ["IoU", "F1", "OOA"]
     assert result["extras"]["novel_view_psnr"]["mean"] > 0
+    estimate_viewpoints(str(run), data=data, given=1, new=1, out=tmp_path / "new.json", repeats=1, device="cpu")
+    assert json.loads((tmp_path / "new.json").read_text())["pooled"]["ARI-O"] is not None
     options = {"data": data, "scenes": 1, "views": 2, "frames": 2, "device": "cpu"}
     capsys.readouterr()
     figures("kmeans", out=tmp_path / "figures", slots=3, compare=(str(run),), **options)  # told by the one compared

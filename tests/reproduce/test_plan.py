@@ -113,14 +113,14 @@ def test_scale_squeezes_steps_and_a_rehearsal_needs_few_scenes() -> None:
 def test_short_recipes() -> None:
     recipes = {
         "ocloc-compact/clevr-m1": Short(12_000, {"model.sigma_x": 0.1, "model.nvil.channels": (4, 8)}),
-        "umbra/clevr-m1": Short(5_000, {"optimisation.batch_size": 8}),
+        "umbra/clevr-m1": Short(5_000, {"optimisation.batch_size": 8, "optimisation.warmup_steps": 400}),
     }
     table = replace(STAGES, short=recipes)
     tasks = planned(table, ("umbra",), short=True, scale=0.5)
     first, second = tasks["train-ocloc-compact-clevr-m1-0"], tasks["train-umbra-clevr-m1-0"]
     assert (first.steps, second.steps) == (6_000, 2_500)
     assert first.words[-4:] == ("--set", "model.sigma_x=0.1", "--set", "model.nvil.channels=[4, 8]")
-    assert second.words[-2:] == ("--set", "optimisation.batch_size=8")
+    assert second.words[-4:] == ("--set", "optimisation.batch_size=8", "--set", "optimisation.warmup_steps=200")
     with pytest.raises(UserError, match="no short recipe for ocloc/clevr-m"):
         planned(table, short=True)
 

@@ -38,8 +38,13 @@ class PositionEmbedding(nn.Module):
         grid = torch.stack([1 + x, 1 + y, 1 - x, 1 - y]) / 2
         self.register_buffer("grid", grid[None], persistent=False)
 
+    def places(self) -> Float[Tensor, "1 D H W"]:
+        """What is added, in full precision: rounded to half, some neighbours would be one place."""
+        with torch.autocast(self.grid.device.type, enabled=False):
+            return self.project(self.grid)
+
     def forward(self, maps: Float[Tensor, "I D h w"]) -> Float[Tensor, "I D H W"]:
-        return maps + self.project(self.grid)
+        return maps + self.places()
 
 
 class FeatureNetwork(nn.Module):

@@ -82,8 +82,8 @@ def evaluate(
     """All repeats of all scenes of a split, scored."""
     dataset = shown_to(method, store, plan.split, device)
     plan.require(dataset.split.size.views if plan.new_views is None else fewest_views(dataset.split))
-    if plan.new_views is not None and not method.has_viewpoints:
-        raise UserError("this method does not tell viewpoints from objects, so there are no viewpoints to estimate")
+    if plan.new_views is not None and not method.shows_new_views:
+        raise UserError("this method does not tell viewpoints from objects, so it has no new views to show")
     scored: list[list[Scored]] = [[] for _ in range(plan.repeats)]
     truths: list[Facts] = []
     for scenes in batches(len(dataset), plan.batch):

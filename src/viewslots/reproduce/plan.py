@@ -16,6 +16,7 @@ from viewslots.experiments import experiment, known_experiment
 from viewslots.files import read_json, write_json
 from viewslots.methods.names import METHODS
 from viewslots.methods.registry import method_class
+from viewslots.methods.schedules import scaled
 from viewslots.provenance import provenance
 from viewslots.reproduce.tables import SINGLE_VIEW, Score, Short, Table
 
@@ -135,7 +136,8 @@ class Planner:
             if name not in self.table.short:
                 raise UserError(f"--short: there is no short recipe for {name}; leave --short or this row out")
             recipe = self.table.short[name]
-        return Training(name, seed, max(LEAST_STEPS, round(self.asked.scale * recipe.steps)), recipe.settings)
+        steps = max(LEAST_STEPS, round(self.asked.scale * recipe.steps))
+        return Training(name, seed, steps, squeezed(recipe.settings, steps / recipe.steps))
 
     def _steps_behind(self, one: Training, trainings: Sequence[Training]) -> int:
         """Its own steps and those that can only be made after it."""
@@ -210,6 +212,12 @@ class Planner:
         return Task(
             f"figures-{name}", "figures", words, f"figures/{name}/viewpoints-sampled.png", (f"data-{data}", *tasks)
         )
+
+
+def squeezed(settings: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """What counts steps shrinks with the run, as in `train --steps`."""
+    counts = {name for name in settings if name.endswith(("_step", "_steps"))}
+    return {name: scaled(value, factor) if name in counts else value for name, value in settings.items()}
 
 
 def _question(score: Score, source: str) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """Running tasks side by side: each a process with a log of its own; what is done is on record and not done again."""
 
+import os
 import shlex
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -194,6 +196,15 @@ def is_done(folder: Path, task: Task) -> bool:
     return task.kind == "data" or (file.is_file() and read_json(file).get("command") == task.command)
 
 
+def finished(folder: Path, tasks: Sequence[Task]) -> list[Task]:
+    """Those that are done, and all that they need too: what was made of a run that is gone is made anew."""
+    done: dict[str, Task] = {}
+    for task in tasks:  # in which whatever is needed comes first
+        if is_done(folder, task) and all(name in done for name in task.needs):
+            done[task.name] = task
+    return list(done.values())
+
+
 def record_done(folder: Path, task: Task, seconds: float) -> None:
     facts = {"command": task.command, "seconds": round(seconds, 1), "commit": commit()}
     write_json(folder / DONE / f"{task.name}.json", facts)
@@ -216,7 +227,7 @@ def start_task(folder: Path, task: Task, device: str, workers: int) -> "subproce
         log.write(f"$ {shlex.join(['viewslots', *words])}\n".encode())
         log.flush()
         streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-        return start_viewslots(words, workers, cwd=folder, preexec_fn=end_with_parent, **streams)
+        return start_viewslots(words, workers, cwd=folder, preexec_fn=partial(end_with_parent, os.getpid()), **streams)
 
 
 def reproduce_table(
@@ -240,7 +251,7 @@ def reproduce_table(
             record_plan(out, asked, tasks)
             for name in (DONE, LOGS):
                 (out / name).mkdir(exist_ok=True)
-            done = [task for task in tasks if is_done(out, task)]
+            done = finished(out, tasks)
             reporter = Reporter(out, tasks, done, workers)
             waiting = [task for task in tasks if task not in done]
             outcome = run_tasks(waiting, workers, lambda task: start_task(out, task, device, workers), reporter)

@@ -120,10 +120,12 @@ def start_viewslots(words: Sequence[str], siblings: int, **options: Any) -> "sub
     return subprocess.Popen(command, env=threads | os.environ, start_new_session=True, **options)
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int) -> None:
     """For the child of a process that may be killed: the system then tells the child to save and leave (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it is too late for the system to tell
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Child:

@@ -24,10 +24,9 @@ class FoldedBroadcastDecoder(BroadcastDecoder):
     first: nn.Conv2d
 
     def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
-        weight, bias = self.first.weight, self.first.bias
-        kinds = seen_codes(code, weight)
-        place = F.conv2d(self.position.project(self.position.grid), weight, bias, padding=weight.shape[-1] // 2)
-        maps = SpreadRelu.apply(kinds.to(place.dtype), place[0].permute(1, 2, 0))  # type: ignore[no-untyped-call]
+        kinds = seen_codes(code, self.first.weight)
+        place = seen_places(self.position.places(), self.first)
+        maps = SpreadRelu.apply(kinds, place, compute_dtype(kinds))  # type: ignore[no-untyped-call]
         return self.convolutions(maps.permute(0, 3, 1, 2))
 
 
@@ -35,7 +34,7 @@ class ChannelsLastBroadcastDecoder(BroadcastDecoder):
     """Broadcasts with the channels last in memory, where its convolutions want them."""
 
     def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
-        place = self.position.project(self.position.grid).permute(0, 2, 3, 1)
+        place = self.position.places().permute(0, 2, 3, 1)
         return self.convolutions((code[:, None, None] + place).permute(0, 3, 1, 2))
 
 
@@ -59,6 +58,12 @@ def seen_codes(code: Float[Tensor, "I D"], weight: Float[Tensor, "O D k k"]) -> 
     return (code @ sums.flatten(1)).view(len(code), *sums.shape[1:])
 
 
+@full_precision
+def seen_places(places: Float[Tensor, "1 D H W"], first: nn.Conv2d) -> Float[Tensor, "H W O"]:
+    """The positional embedding through the same kernel, with the bias."""
+    return F.conv2d(places, first.weight, first.bias, padding=first.kernel_size[0] // 2)[0].permute(1, 2, 0)
+
+
 def inside_taps(kernel: int, like: Tensor) -> Float[Tensor, "k k"]:
     """1 where a tap (second axis) falls inside the map for this kind of row."""
     half = kernel // 2
@@ -75,14 +80,22 @@ def kinds_of_places(size: int, kernel: int) -> list[tuple[int, int]]:
     return [(place, place) for place in range(half)] + [(size - half + i, half + 1 + i) for i in range(half)]
 
 
+def compute_dtype(like: Tensor) -> torch.dtype:
+    """Of convolutions: half precision under autocast."""
+    kind = like.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype
+
+
 class SpreadRelu(torch.autograd.Function):
-    """relu(kinds at the places where they belong + place)."""
+    """relu(kinds at the places where they belong + place), rounded once, to `dtype`."""
 
     @staticmethod
-    def forward(ctx: Any, kinds: Float[Tensor, "I k k O"], place: Float[Tensor, "H W O"]) -> Float[Tensor, "I H W O"]:
+    def forward(
+        ctx: Any, kinds: Float[Tensor, "I k k O"], place: Float[Tensor, "H W O"], dtype: torch.dtype
+    ) -> Float[Tensor, "I H W O"]:
         kernel, (height, width, _) = kinds.shape[1], place.shape
         middle = kernel // 2
-        answer = kinds.new_empty(len(kinds), *place.shape)
+        answer = kinds.new_empty(len(kinds), *place.shape, dtype=dtype)
         torch.add(kinds[:, middle, middle, None, None], place, out=answer)
         for row, kind in kinds_of_places(height, kernel):
             torch.add(kinds[:, kind, middle, None], place[row], out=answer[:, row])
@@ -92,18 +105,19 @@ class SpreadRelu(torch.autograd.Function):
                 torch.add(kinds[:, other, kind], place[row, column], out=answer[:, row, column])
         answer.relu_()
         ctx.save_for_backward(answer)
-        ctx.kernel = kernel
+        ctx.kernel, ctx.given = kernel, kinds.dtype
         return answer
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         (answer,) = ctx.saved_tensors
         passed = torch.ops.aten.threshold_backward(gradients[0].contiguous(), answer, 0)
         count, height, width, channels = passed.shape
         rows = one_hot(height, ctx.kernel, passed) @ passed.view(count, height, width * channels)
         columns = one_hot(width, ctx.kernel, passed) @ rows.view(count * ctx.kernel, width, channels)
         over_codes = passed.new_ones(1, count) @ passed.view(count, -1)
-        return columns.view(count, ctx.kernel, ctx.kernel, channels), over_codes.view(height, width, channels)
+        kinds, place = columns.view(count, ctx.kernel, ctx.kernel, channels), over_codes.view(height, width, channels)
+        return kinds.to(ctx.given), place.to(ctx.given), None
 
 
 def one_hot(size: int, kernel: int, like: Tensor) -> Float[Tensor, "k size"]:

@@ -24,7 +24,7 @@ class FastFeatures(FeatureNetwork):
         assert isinstance(norm, nn.LayerNorm)
         assert isinstance(first, nn.Linear)
         maps = self.convolutions(images).flatten(2).transpose(1, 2)
-        place = self.position.project(self.position.grid).flatten(2).transpose(1, 2)[0]
+        place = self.position.places().flatten(2).transpose(1, 2)[0]
         values = add_norm(maps, place, norm.weight, norm.bias, norm.eps)
         return bias_relu(F.linear(values, first.weight), first.bias)
 

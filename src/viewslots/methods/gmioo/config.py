@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Positive, Whole, check_fields, from_values
+from viewslots.methods.config import Positive, check_fields, from_values
 
 EncoderStage = tuple[int, int]
 """One 3x3 convolution: (channels, stride)."""
@@ -52,7 +52,7 @@ class GmiooConfig:
     """Side of what is seen and painted inside a box."""
     hidden: int = 256
     """Width of LSTMs, of the layers before them and of the heads after them."""
-    refinements: Whole = 2
+    refinements: int = 2
     """Passes over all objects after the first."""
     background_encoder: tuple[EncoderStage, ...] = ((8, 1), (8, 2), (16, 1), (16, 2))
     object_encoder: tuple[EncoderStage, ...] = ((16, 1), (16, 2), (32, 1), (32, 2))

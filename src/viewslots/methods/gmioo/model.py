@@ -45,7 +45,7 @@ class GmiooAnswer:
     view_mask: Bool[Tensor, "B M"]
 
     def decomposition(self) -> Decomposition:
-        """Presence is the maximum over views, as in the per-view baseline."""
+        """Presence is the maximum over views, as in the per-view baseline. Absent objects have no complete shape."""
         objects, layers = self.stage.objects, self.stage.layers
         K = objects.presence.shape[1]
         nearest_first = torch.arange(K, 0, -1, device=self.view_mask.device, dtype=layers.shape.dtype)
@@ -53,7 +53,7 @@ class GmiooAnswer:
             reconstruction=self.views(self.stage.reconstruction),
             layer_masks=self.views(self.stage.masks),
             has_background=True,
-            complete_shapes=self.views(layers.shape),
+            complete_shapes=self.views(layers.shape * objects.presence[:, :, None, None]),
             presence=self.most(objects.presence),
             presence_probability=self.most(objects.logit_zeta.sigmoid()),
             depth_order=nearest_first.expand(*self.view_mask.shape, K),

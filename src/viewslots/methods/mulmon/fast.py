@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision
-from viewslots.methods.fast.broadcast import SpreadRelu
+from viewslots.methods.fast.broadcast import SpreadRelu, compute_dtype
 from viewslots.methods.fast.epilogue import bias_relu_shuffle
 from viewslots.methods.fast.folding import derived_weight, plane_taps
 from viewslots.methods.fast.half import view_of
@@ -33,12 +33,11 @@ class FoldedDecoder(Decoder):
         assert first.bias is not None
         dtype = compute_dtype(first.weight)
         summed, place = first_layer(first.weight, first.bias, self.grid)
-        place = place.to(dtype)
         kernels = [self.joined(layer, dtype) for layer in others if isinstance(layer, nn.Conv2d)]
 
         def decode(code: Float[Tensor, "I D"]) -> Float[Tensor, "I 4 H W"]:
-            seen = constant_maps(code, summed).to(dtype)
-            maps = SpreadRelu.apply(seen[:, None, None], place)  # type: ignore[no-untyped-call]
+            seen = constant_maps(code, summed)
+            maps = SpreadRelu.apply(seen[:, None, None], place, dtype)  # type: ignore[no-untyped-call]
             maps = neighbours_as_channels(maps, self.neighbours).permute(0, 3, 1, 2)
             *inner, (weight, bias) = kernels
             for kernel, shift in inner:
@@ -70,15 +69,9 @@ def fold_decoder(decoder: Decoder) -> FoldedDecoder:
 def with_taps(decoder: FoldedDecoder) -> FoldedDecoder:
     device = decoder.grid.device
     decoder.taps = {
-        kernel: plane_taps(inside_taps(kernel, 1), inside_taps(kernel, decoder.neighbours)).to(device)
-        for kernel in (1, 3)
+        kernel: plane_taps(cell_taps(kernel, 1), cell_taps(kernel, decoder.neighbours)).to(device) for kernel in (1, 3)
     }
     return decoder
-
-
-def compute_dtype(like: Tensor) -> torch.dtype:
-    kind = like.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype
 
 
 @full_precision
@@ -100,7 +93,7 @@ def neighbours_as_channels(maps: Float[Tensor, "I H W C"], count: int) -> Float[
     return maps.view(images, height, width // count, count * channels)
 
 
-def inside_taps(kernel: int, cell: int) -> Float[Tensor, "kernel cell cell reach"]:
+def cell_taps(kernel: int, cell: int) -> Float[Tensor, "kernel cell cell reach"]:
     """Along one axis, in cells of so many pixels: 1 where a tap, seen from pixel p of an output cell, falls on pixel q
     of the input cell r further on."""
     taps = torch.zeros(kernel, cell, cell, (cell + kernel - 2) // cell + 1)

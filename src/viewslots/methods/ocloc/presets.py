@@ -104,8 +104,8 @@ COMPACT_CLEVR = replace(
     object_decoder=replace(COMPACT.object_decoder, stages=((1, 3, 64), (2, 3, 64), (2, 3, 32), (1, 3, 32))),
     background_decoder=replace(COMPACT.background_decoder, final_scale=4),
 )
-COMPACT_SINGLE_SCHEDULE = OclocSchedule(steps=12_000, kl_ramp_steps=8_000, background_kl_factor=1.0)
-COMPACT_SINGLE_OPTIMISATION = Optimisation(batch_size=64, decay_steps=4_000, warmup_steps=800, single_view_steps=0)
+COMPACT_SINGLE_SCHEDULE = OclocSchedule(steps=30_000, kl_ramp_steps=20_000, background_kl_factor=1.0)
+COMPACT_SINGLE_OPTIMISATION = Optimisation(batch_size=64, decay_steps=10_000, warmup_steps=2_000, single_view_steps=0)
 
 TINY = OclocConfig(
     image_size=32,

@@ -141,8 +141,11 @@ def stacked(parts: Sequence[Gaussian]) -> Gaussian:
 @full_precision
 def broken_stick(shares: Float[Tensor, "N I H W"]) -> Float[Tensor, "N J H W"]:
     """Every component takes its share of what those before it have left, and the last one all the rest: J = I + 1."""
-    left = torch.cat([torch.ones_like(shares[:, :1]), (1 - shares).cumprod(1)], 1)
-    return torch.cat([left[:, :-1] * shares, left[:, -1:]], 1)
+    taken, left = [], torch.ones_like(shares[:, 0])
+    for share in shares.unbind(1):  # no torch.cumprod, whose gradient asks on the host whether there are zeros
+        taken.append(left * share)
+        left = left * (1 - share)
+    return torch.stack([*taken, left], 1)
 
 
 class Background(nn.Module):

@@ -32,7 +32,7 @@ class ChannelsLastCompactDecoder(CompactDecoder):
     """Broadcasts with the channels last in memory, where its convolutions want them."""
 
     def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
-        place = self.position.project(self.position.grid).permute(0, 2, 3, 1)
+        place = self.position.places().permute(0, 2, 3, 1)
         return self.convolutions((self.connected(code)[:, None, None] + place).permute(0, 3, 1, 2))
 
 
