@@ -34,14 +34,6 @@ def last_step(run: Path) -> int:
     return max((json.loads(line)["step"] for line in lines[:-1]), default=0)
 
 
-def freed(run: Path) -> bool:
-    try:
-        FolderLock(run / "training.lock").release()
-    except UserError:
-        return False
-    return True
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a training outlives whoever is killed")
 def test_killed_and_finished(tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -54,12 +46,7 @@ def test_killed_and_finished(tmp_path: Path) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    until = time.monotonic() + 30
-    while not freed(run):
-        assert time.monotonic() < until, "the training goes on by itself"
-        time.sleep(0.05)
-    assert not (run / "last.json").exists(), "the training was not stopped in the middle"
-
+    # At once, while the training may still be saving.
     outcome = reproduce_table(TABLE, ASKED, out, workers=2)
     assert outcome.failed == outcome.left_out == {}
     assert len(outcome.done) == 6

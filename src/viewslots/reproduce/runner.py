@@ -18,11 +18,13 @@ from viewslots.reproduce.plan import PLAN, Asked, Planner, Task, record_plan
 from viewslots.reproduce.progress import Meter, StatusLine, clock_words, next_ready, time_left
 from viewslots.reproduce.tables import Table
 from viewslots.training.processes import StopSignals, end_with_parent, start_viewslots
+from viewslots.training.run import LOCK as RUN_LOCK
 
 DONE, LOGS, LOCK = "done", "logs", "reproduce.lock"
 POLL_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 """Between two looks into run folders."""
+SAVING_SECONDS = 60.0
 GIGABYTES_EACH = 16
 """Of GPU memory for one training: the largest published one takes less."""
 MOST_WORKERS = 8
@@ -196,6 +198,25 @@ def is_done(folder: Path, task: Task) -> bool:
     return task.kind == "data" or (file.is_file() and read_json(file).get("command") == task.command)
 
 
+def await_earlier(folder: Path, tasks: Sequence[Task]) -> None:
+    """Trainings of a process that was killed may still be saving: wait, a minute at most, until they have left."""
+    deadline = time.monotonic() + SAVING_SECONDS
+    for task in tasks:
+        lock = (folder / task.output).parent / RUN_LOCK
+        while task.kind == "train" and is_locked(lock) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+
+
+def is_locked(lock: Path) -> bool:
+    if not lock.exists():
+        return False
+    try:
+        FolderLock(lock).release()
+    except UserError:
+        return True
+    return False
+
+
 def finished(folder: Path, tasks: Sequence[Task]) -> list[Task]:
     """Those that are done, and all that they need too: what was made of a run that is gone is made anew."""
     done: dict[str, Task] = {}
@@ -251,6 +272,7 @@ def reproduce_table(
             record_plan(out, asked, tasks)
             for name in (DONE, LOGS):
                 (out / name).mkdir(exist_ok=True)
+            await_earlier(out, tasks)
             done = finished(out, tasks)
             reporter = Reporter(out, tasks, done, workers)
             waiting = [task for task in tasks if task not in done]

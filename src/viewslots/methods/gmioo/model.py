@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.contract import FastTwin, Losses, Precision, Search, TrainableMethod, mapped
@@ -24,25 +24,24 @@ from viewslots.methods.gmioo.variables import (
     Stage,
     at,
     joined,
-    parted,
     take,
 )
 from viewslots.methods.inputs import check_slots
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Scalar
+from viewslots.methods.single_view import PicturesOfScenes, mean_over_views
 from viewslots.types import Decomposition, SceneBatch
 
 HALF = (nn.Linear, nn.Conv2d, nn.LSTMCell, Norm)
 """Layers that compute with half-precision weights on a GPU."""
 
 
-@dataclass(frozen=True)
-class GmiooAnswer:
+@dataclass(frozen=True, eq=False)
+class GmiooAnswer(PicturesOfScenes):
     """What the last stage found. Objects of different views have nothing to do with one another."""
 
     stage: Stage
     """Of all views, one after another."""
-    view_mask: Bool[Tensor, "B M"]
 
     def decomposition(self) -> Decomposition:
         """Presence is the maximum over views, as in the per-view baseline. Absent objects have no complete shape."""
@@ -58,12 +57,6 @@ class GmiooAnswer:
             presence_probability=self.most(objects.logit_zeta.sigmoid()),
             depth_order=nearest_first.expand(*self.view_mask.shape, K),
         )
-
-    def views(self, values: Float[Tensor, "N *rest"]) -> Float[Tensor, "B M *rest"]:
-        return parted(values, (self.view_mask.shape[0], self.view_mask.shape[1]))
-
-    def most(self, values: Float[Tensor, "N K"]) -> Float[Tensor, "B K"]:
-        return torch.where(self.view_mask[:, :, None], self.views(values), 0.0).amax(1)
 
 
 class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["object-centric-learning", "gmioo"]):
@@ -220,10 +213,4 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
         self.check(batch)
         self.check_search(search)
         noise = self.draw_noise(batch, generator, slots)
-        return GmiooAnswer(self.explain(batch.image.flatten(0, 1), noise, None)[-1], batch.view_mask)
-
-
-def mean_over_views(values: Float[Tensor, "N"], view_mask: Bool[Tensor, "B M"]) -> Float[Tensor, "B"]:
-    """Of the real views."""
-    real = torch.where(view_mask, values.view(view_mask.shape), 0.0)
-    return real.sum(1) / view_mask.sum(1).clamp(min=1)
+        return GmiooAnswer(batch.view_mask, self.explain(batch.image.flatten(0, 1), noise, None)[-1])

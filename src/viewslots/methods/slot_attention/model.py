@@ -12,6 +12,7 @@ from viewslots.methods.inputs import check_slots
 from viewslots.methods.layers import FeatureNetwork
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Scheduled
+from viewslots.methods.single_view import mean_over_views
 from viewslots.methods.slot_attention.config import SlotAttentionConfig
 from viewslots.methods.slot_attention.networks import (
     NORM_EPSILON,
@@ -118,5 +119,4 @@ def squared_error(
     reconstruction: Float[Tensor, "B M 3 H W"], image: Float[Tensor, "B M 3 H W"], view_mask: Bool[Tensor, "B M"]
 ) -> Float[Tensor, "B"]:
     """Mean over a scene's real views, pixels and channels, on the scale of [-1, 1]: four times that of [0, 1]."""
-    error = 4 * (reconstruction - image).square().mean((2, 3, 4))
-    return torch.where(view_mask, error, 0).sum(1) / view_mask.sum(1).clamp(min=1)
+    return mean_over_views(4 * (reconstruction - image).square().mean((2, 3, 4)).flatten(), view_mask)

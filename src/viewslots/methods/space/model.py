@@ -3,18 +3,17 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
 from viewslots.methods.contract import Answer, Gather, Losses, Search, TrainableMethod, adam_options
 from viewslots.methods.inputs import check_slots
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Optimisation
+from viewslots.methods.single_view import PicturesOfScenes, mean_over_views
 from viewslots.methods.space.background import Components
 from viewslots.methods.space.build import build_background, build_foreground, initialise
 from viewslots.methods.space.config import SpaceConfig
 from viewslots.methods.space.foreground import located
-from viewslots.methods.space.objective import Priors, boundary_loss, foreground_kl, negative_log_likelihood, over_views
+from viewslots.methods.space.objective import Priors, boundary_loss, foreground_kl, negative_log_likelihood
 from viewslots.methods.space.rendering import Layers, composed, frames
 from viewslots.methods.space.schedule import SpaceAnnealing, SpaceOptimisation, SpaceSchedule
 from viewslots.methods.space.variables import CellPosterior, Cells, Gaussian, SpaceNoise
@@ -82,9 +81,9 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
         boundary = boundary_loss(frames(seen.cells, self.image_size), seen.layers.alpha)
         terms = {"nll": nll, **after, "boundary": boundary}
         return Losses(
-            minimised=over_views(nll + sum(now.values()) + scheduled.weight_boundary * boundary, batch.view_mask),
-            comparable=over_views(nll + sum(after.values()), batch.view_mask),
-            terms={name: over_views(value, batch.view_mask) for name, value in terms.items()},
+            minimised=mean_over_views(nll + sum(now.values()) + scheduled.weight_boundary * boundary, batch.view_mask),
+            comparable=mean_over_views(nll + sum(after.values()), batch.view_mask),
+            terms={name: mean_over_views(value, batch.view_mask) for name, value in terms.items()},
         )
 
     def explain(self, batch: SceneBatch, scheduled: SpaceAnnealing, noise: SpaceNoise) -> Explanation:
@@ -121,7 +120,7 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
         self.check(batch)
         self.check_search(search)
         return SpaceAnswer(
-            self.explain(batch, self.annealed(), self.draw_noise(batch, generator, slots)), batch.view_mask
+            batch.view_mask, self.explain(batch, self.annealed(), self.draw_noise(batch, generator, slots))
         )
 
     def diagnostics(self, answer: Answer) -> dict[str, float]:
@@ -133,11 +132,10 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
 
 
 @dataclass(frozen=True, eq=False)
-class SpaceAnswer:
+class SpaceAnswer(PicturesOfScenes):
     """What one pass found. Cells of different views have nothing to do with one another but their place."""
 
     seen: Explanation
-    view_mask: Bool[Tensor, "B M"]
 
     def decomposition(self) -> Decomposition:
         """One layer a cell. Presence is the maximum over views.
@@ -156,9 +154,3 @@ class SpaceAnswer:
             presence_probability=self.most(self.seen.posterior.presence_logit.sigmoid()),
             depth_order=self.views(-cells.depth),
         )
-
-    def views(self, values: Float[Tensor, "N *rest"]) -> Float[Tensor, "B M *rest"]:
-        return values.view(*self.view_mask.shape, *values.shape[1:])
-
-    def most(self, values: Float[Tensor, "N K"]) -> Float[Tensor, "B K"]:
-        return torch.where(self.view_mask[:, :, None], self.views(values), 0.0).amax(1)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.methods.distributions import full_precision
@@ -70,8 +70,3 @@ def foreground_kl(cells: CellPosterior, what: Gaussian, priors: Priors) -> dict[
         "shift": gaussian_kl(cells.shift.mean, cells.shift.std, 0.0, 1.0).sum(1),
         "what": gaussian_kl(what.mean, what.std, 0.0, 1.0).sum(1),
     }
-
-
-def over_views(values: Float[Tensor, "N"], view_mask: Bool[Tensor, "B M"]) -> Float[Tensor, "B"]:
-    """Mean over a scene's real views."""
-    return torch.where(view_mask, values.view(view_mask.shape), 0.0).sum(1) / view_mask.sum(1).clamp(min=1)
