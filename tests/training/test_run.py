@@ -112,7 +112,7 @@ def test_somebodys_files_are_not_written_over(tmp_path: Path) -> None:
         assert names(place) == {name}
         assert (place / name).read_text() == "precious"
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(UserError, match="is a file; choose another --run"):
+    with pytest.raises(UserError, match=r"--run: .* is a file; name a folder"):
         RunFolder.create(tmp_path / "file", SETTINGS)
     (tmp_path / "with notes").mkdir()
     (tmp_path / "with notes" / "notes.txt").write_text("mine")

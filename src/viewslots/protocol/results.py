@@ -1,6 +1,5 @@
 """results.json: scores with everything needed to judge them and to make them again."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,16 +19,6 @@ from viewslots.protocol.repeats import Repeats, Values, bootstrap, by_objects, b
 FORMAT = "viewslots results"
 FORMAT_VERSION = 1
 KINDS = ("paper", "pooled", "extras")
-
-
-def require_file(out: Path) -> None:
-    """Before hours of work: a place to write to."""
-    with plain_errors("writing", out):
-        if out.is_dir():
-            raise UserError(f"--out: {out} is a folder; name a file in it, such as {out / 'results.json'}")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(out.parent, os.W_OK):
-            raise UserError(f"--out: no permission to write to {out.parent}; choose another place")
 
 
 def summary(repeats: Repeats, seed: int) -> dict[str, Any]:

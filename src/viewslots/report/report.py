@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from viewslots.files import replacing
 from viewslots.methods.names import entry
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.results import find_results
@@ -50,7 +51,8 @@ def write_report(sources: Sequence[Path], out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     written = {"report.md": markdown(TITLE, blocks), "report.html": page(TITLE, blocks)}
     for name, text in written.items():
-        (out / name).write_text(text, encoding="utf-8")
+        with replacing(out / name) as draft:
+            draft.write_text(text, encoding="utf-8")
     return [out / name for name in written]
 
 

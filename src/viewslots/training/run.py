@@ -22,6 +22,7 @@ from viewslots.files import (
     plain_errors,
     read_json,
     replacing,
+    require_folder,
     require_space,
     write_json,
 )
@@ -212,8 +213,7 @@ def _described(config: dict[str, Any]) -> dict[str, Any]:
 
 def _require_free(path: Path) -> None:
     """Refuse to write over a run, or over somebody's files that have our names."""
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{path}: is a file; choose another --run")
+    require_folder(path, "--run")
     if _is_run(path):
         raise UserError(f"{path}: already holds a run; continue it with --resume, or choose another --run")
     names = (CONFIG, METRICS, "best.json", "last.json", CHECKPOINTS, PICTURES, TENSORBOARD)
