@@ -102,6 +102,63 @@ def test_a_damaged_checkpoint_is_skipped(straight: Path, tmp_path: Path) -> None
     assert_same_run(straight, run, 20)
 
 
+EDITS = [
+    ("seed", 1),
+    ("optimisation.learning_rate", 0.5),
+    ("optimisation.batch_size", 3),
+    ("method", "per-view"),
+    ("data", "live"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), EDITS)
+def test_an_edited_run_does_not_go_on(straight: Path, tmp_path: Path, name: str, value: object) -> None:
+    """Its weights are of the settings it was begun with; how often to save may change."""
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    edit(run, "checkpoint_every", 5)
+    resume(run)
+    edit(run, name, value)
+    before = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"config.json was edited after step 20.*undo that"):
+        resume(run)
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def edit(run: Path, name: str, value: object) -> None:
+    content = json.loads((run / "config.json").read_text())
+    *path, last = name.split(".")
+    place = content["config"]
+    for part in path:
+        place = place[part]
+    place[last] = value
+    (run / "config.json").write_text(json.dumps(content))
+
+
+def test_lost_checkpoints_are_not_begun_anew(straight: Path, tmp_path: Path) -> None:
+    """A disk that is not mounted; when it is there again, so is the run."""
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    before = (run / "metrics.jsonl").read_bytes()
+    (run / "checkpoints").rename(tmp_path / "elsewhere")
+    for mounted in (False, True):
+        if mounted:
+            (run / "checkpoints").mkdir()
+        with pytest.raises(UserError, match="the checkpoints of this run are gone; bring them back"):
+            resume(run)
+        assert (run / "metrics.jsonl").read_bytes() == before
+    (run / "checkpoints").rmdir()
+    (tmp_path / "elsewhere").rename(run / "checkpoints")
+    resume(run)
+    assert_same_run(straight, run, 20)
+
+
+def test_a_run_that_never_saved_begins_anew(straight: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    shutil.rmtree(run / "checkpoints")
+    (run / "saved.json").unlink()
+    resume(run)
+    assert_same_run(straight, run, 20)
+
+
 KILLS, RUNS = 50, 2
 LONG = SMALL | {"steps": 50_000, "validate_every": 40}
 
