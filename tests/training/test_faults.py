@@ -2,8 +2,11 @@
 
 import json
 import random
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 import torch
 from trainings import (
     DIES_AFTER_SAVING,
+    ENVIRONMENT,
     SLOWLY,
     SMALL,
     assert_same_run,
@@ -23,6 +27,7 @@ from trainings import (
     start,
     tensors,
     train,
+    written,
 )
 
 from viewslots.errors import UserError
@@ -100,6 +105,18 @@ def test_a_damaged_checkpoint_is_skipped(straight: Path, tmp_path: Path) -> None
     _, said = resume(run)
     assert "step-00000020.safetensors: damaged" in said
     assert_same_run(straight, run, 20)
+
+
+@pytest.mark.parametrize("log", ["2>&1 >/dev/null | head -1", "2>/dev/full", "2>&-"])
+def test_a_log_that_breaks_off_stops_nothing(shapes: Path, tmp_path: Path, log: str) -> None:
+    """A reader that leaves, a full disk, no stream at all."""
+    run = tmp_path / "run"
+    words = [sys.executable, "-m", "viewslots", "train", "tiny", *written({"data": shapes, "run": run, **SMALL})]
+    shell = ["bash", "-c", f"set -o pipefail; {shlex.join(words)} {log}"]
+    done = subprocess.run(shell, env=ENVIRONMENT, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done
+    assert saved_steps(run)[-1] == 20
+    assert rows(run)[-1]["step"] == 20
 
 
 EDITS = [

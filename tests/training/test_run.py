@@ -308,6 +308,17 @@ def test_figures_without_tensorboard(folder: RunFolder, monkeypatch: pytest.Monk
     assert "tensorboard" not in names(folder.path)
 
 
+def test_figures_that_tensorboard_cannot_take(folder: RunFolder) -> None:
+    """Training goes on; metrics.jsonl has all numbers, and says it once."""
+    (folder.path / "tensorboard").write_text("no folder")
+    for step in (1, 2):
+        folder.log({"step": step, "kind": "train", "loss": 1.0})
+        folder.save(TrainState(step, {"a": torch.ones(1)}, {}))
+    first, warning, second = rows(folder.path)
+    assert (first["loss"], second["loss"]) == (1.0, 1.0)
+    assert warning["warning"].startswith("no TensorBoard from here on: ")
+
+
 def test_figures_on_a_full_disk(folder: RunFolder) -> None:
     """A row that does not fit leaves no half of it."""
     folder.log({"step": 1, "kind": "event"})
