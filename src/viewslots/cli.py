@@ -76,6 +76,7 @@ def plain_words(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, OSError):
         return f"{error.filename or 'output'}: {error.strerror or error}"
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    torchs = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
+    if isinstance(error, MemoryError) or torchs:
         return "out of memory; try a smaller --batch"
     return None

@@ -34,7 +34,10 @@ FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 def shown(value: object, limit: int = 80) -> str:
     """Foreign text, made fit for one line of a message."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except (RecursionError, ValueError):
+        text = f"{type(value).__name__} that is too deep or too large to be shown"
     return text if len(text) <= limit else text[:limit] + "..."
 
 
