@@ -182,7 +182,7 @@ def test_info_counts_the_papers_parameters() -> None:
         (("render", REFERENCES / "ref_00.json", "--out", "/nonexistent/x.npz"), "/nonexistent"),
         (("render", REFERENCES / "ref_00.npz", "--out", "/tmp/never.npz"), "ref_00.npz"),
         (("render", REFERENCES / "ref_00.json", "--out", "/tmp/never.png"), ".npz"),
-        (("bench", "scenes", "--out", "/nonexistent/x.json"), "/nonexistent"),
+        (("bench", "scenes", "--out", "/dev/null/x.json"), "/dev/null"),
         (("make-data", "abstract", "--out", "x", "--seed", 2**70), "seed"),
         (("info", "clevr-m9"), "clevr-m9"),
     ],

@@ -1,5 +1,6 @@
 """The command line. Results on stdout, logs on stderr; bad input exits 1, bad usage 2."""
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from viewslots.commands.reproduce import reproduce
 from viewslots.commands.score import score
 from viewslots.commands.training import train
 from viewslots.errors import UserError
-from viewslots.terminal import say
+from viewslots.terminal import lasting_streams, say
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
@@ -43,6 +44,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 def main() -> None:
     """Entry point of the `viewslots` command."""
+    lasting_streams()
     if "--version" in sys.argv[1:]:
         print(f"viewslots {__version__}")
         return
@@ -58,6 +60,7 @@ def main() -> None:
         say("viewslots: interrupted" + ("; the same command goes on where it stopped" if resumes else ""))
         raise SystemExit(130) from None
     except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # what is left would fail once more
         raise SystemExit(1) from None
     except Exception as error:
         line = plain_words(error)
@@ -73,6 +76,7 @@ def plain_words(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, OSError):
         return f"{error.filename or 'output'}: {error.strerror or error}"
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    torchs = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
+    if isinstance(error, MemoryError) or torchs:
         return "out of memory; try a smaller --batch"
     return None

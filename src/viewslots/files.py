@@ -34,7 +34,10 @@ FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 def shown(value: object, limit: int = 80) -> str:
     """Foreign text, made fit for one line of a message."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except (RecursionError, ValueError):
+        text = f"{type(value).__name__} that is too deep or too large to be shown"
     return text if len(text) <= limit else text[:limit] + "..."
 
 
@@ -95,6 +98,31 @@ def open_regular(path: Path) -> io.BufferedReader:
     return os.fdopen(handle, "rb")
 
 
+def require_regular(path: Path) -> None:
+    """Only a regular file is ever replaced: a rename over a device, a pipe or a link would destroy it."""
+    with plain_errors("writing", path), suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise UserError(f"{path}: not a regular file, and would be replaced; choose another place")
+
+
+def require_file(out: Path) -> None:
+    """Before hours of work: a place where the file --out can be written; its folder is made."""
+    with plain_errors("writing", out):
+        if out.is_dir():
+            raise UserError(f"--out: {out} is a folder; name a file in it, such as {out / 'results.json'}")
+        require_regular(out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(out.parent, os.W_OK):
+            raise UserError(f"--out: no permission to write to {out.parent}; choose another place")
+
+
+def require_folder(out: Path, option: str = "--out") -> None:
+    """The same for a folder, which is not made yet."""
+    with plain_errors("writing", out):
+        if os.path.lexists(out) and not out.is_dir():
+            raise UserError(f"{option}: {out} is a file; name a folder")
+
+
 def sha256(path: Path) -> str:
     with open_regular(path) as file, plain_errors("reading", path):
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -127,21 +155,18 @@ def _no_constant(name: str) -> Any:
 
 
 def write_json(path: Path, value: object) -> None:
-    """All or nothing, also through a power cut: temporary name, flushed, renamed, folder flushed."""
-    draft = path.with_name(path.name + ".tmp")
-    with open(draft, "w", encoding="utf-8") as file:
+    """All or nothing, also through a power cut."""
+    with replacing(path) as draft, open(draft, "w", encoding="utf-8") as file:
         json.dump(value, file, indent=1, allow_nan=False)
         file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
-    flush_folder(path.parent)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A draft to fill; flushed and renamed if all went well, removed if not."""
     draft = path.with_name(path.name + ".tmp")
+    require_regular(path)
+    require_regular(draft)
     try:
         yield draft
         flush_file(draft)
@@ -217,6 +242,7 @@ class AppendOnlyFile:
 
     def __init__(self, path: Path, keep: int) -> None:
         """Opens or creates; what lies beyond the first `keep` bytes was never confirmed and is cut off."""
+        require_regular(path)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         self._file = os.fdopen(os.open(path, flags, 0o644), "r+b", buffering=0)
         self._hash = hashlib.sha256()

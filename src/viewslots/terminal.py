@@ -1,8 +1,10 @@
 """What commands share: a progress bar, one way to print, the choice of a device."""
 
 import json
+import os
 import sys
-from typing import Any, Literal
+from contextlib import suppress
+from typing import Any, Literal, TextIO, cast
 
 from tqdm import tqdm
 
@@ -38,6 +40,34 @@ class Progress:
             self._bar.reset(total)
             self._bar.initial = done
         self._bar.update(done - self._bar.n)
+
+
+class Log:
+    """stderr, which may be closed, full, or a pipe that nobody reads any more: what cannot be written is dropped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def lasting_streams() -> None:
+    """Work never ends because of its log. Streams that were closed lead nowhere, not into the next file opened."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(handle)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = cast(TextIO, Log(sys.stderr or open(os.devnull, "w", encoding="utf-8")))  # noqa: SIM115
 
 
 def say(line: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from viewslots.errors import UserError
-from viewslots.figures.plots import loss_terms, read_rows, save_figure, score_table, series, training_curves
+from viewslots.figures.plots import loss_terms, plain, read_rows, save_figure, score_table, series, training_curves
 from viewslots.metrics.score import METRICS
 
 TERMS = ("nll", "view", "of my own")
@@ -178,3 +178,24 @@ def test_long_names_keep_clear_of_the_numbers() -> None:
     assert boxes[name].x1 < boxes["0.500 ± 0.005"].x0
     assert boxes["0.500 ± 0.005"].x1 <= made.bbox.x1
     assert boxes[name].x0 >= 0
+
+
+def test_foreign_names_and_numbers_are_drawn_as_they_are(tmp_path: Path) -> None:
+    """No formula of matplotlib, no number beyond its reach, no letter that cannot be drawn."""
+    names = ["$x^$", r"\$x$", "a\nb\x1b", "x" * 10_000]
+    assert plain(names[0]) == r"\$x^\$"
+    save_figure(score_table([(name, result(ARI_A=0.5)) for name in names], "pooled", names[0]), tmp_path / "table")
+    odd: list[Any] = [10**400, float("nan"), float("inf"), 1e308, True, None, "1", [1]]
+    rows = [{"step": step, "kind": "train", "loss": value, "$x^$": 1.0} for step, value in enumerate([*odd, 2.0])]
+    rows += [{"step": step, "kind": "valid", "loss": 1.0, "$x^$": float(step)} for step in range(3)]
+    assert series(rows, "train", "loss") == ([8], [2.0])
+    save_figure(training_curves(rows, names[0]), tmp_path / "curves")
+    assert "$x^$" in (tmp_path / "curves.svg").read_text()
+
+
+@pytest.mark.parametrize("line", ['{"step": 1' + "0" * 40 + "}", "[" * 100_000, '{"step": true}'])
+def test_rows_that_are_none(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{line}\n{{"step": 1}}\n')
+    with pytest.raises(UserError, match="line 1 "):
+        read_rows(path)

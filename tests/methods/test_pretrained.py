@@ -97,6 +97,41 @@ def test_weights_of_another_shape_are_refused(folder: Path) -> None:
         Ocloc.from_pretrained(folder)
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (float("nan"), "not finite; the model is damaged"),
+        (float("inf"), "not finite; the model is damaged"),
+        (torch.int64, "inference.mu_hat is torch.int64, expected torch.float32"),
+        (torch.complex64, "inference.mu_hat is torch.complex64, expected torch.float32"),
+    ],
+)
+def test_weights_that_are_no_weights_are_refused(folder: Path, value: float | torch.dtype, words: str) -> None:
+    state = load_file(folder / "model.safetensors")
+    old = state["inference.mu_hat"]
+    state["inference.mu_hat"] = old.to(value) if isinstance(value, torch.dtype) else torch.full_like(old, value)
+    save_file(state, folder / "model.safetensors")
+    with pytest.raises(UserError, match=words):
+        Ocloc.from_pretrained(folder)
+
+
+def test_networks_are_not_built_before_their_weights_are_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small folder cannot ask for gigabytes."""
+    config = json.loads(json.dumps(TINY.to_json() | {"hidden": 65_536, "update_hidden": 65_536}))
+    edit_config(folder, config=config)
+    devices: list[str] = []
+    build = Ocloc.__init__
+
+    def noted(self: Ocloc, *given: object) -> None:
+        devices.append(str(torch.get_default_device()))
+        build(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ocloc, "__init__", noted)
+    with pytest.raises(UserError, match="does not fit its configuration"):
+        Ocloc.from_pretrained(folder)
+    assert devices == ["meta"]
+
+
 def test_missing_tensors_are_refused(folder: Path) -> None:
     state = load_file(folder / "model.safetensors")
     state.pop("inference.mu_hat")
@@ -131,7 +166,9 @@ def test_pickles_are_refused(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version": 1, "method": "ocloc", "config": 3}'])
 def test_damaged_config_is_refused(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text)
-    with pytest.raises(UserError, match="not the configuration of a viewslots model"):
+    with pytest.raises(
+        UserError, match=r"not the configuration of a viewslots model|damaged JSON|an object is expected"
+    ):
         Ocloc.from_pretrained(folder)
 
 
@@ -147,7 +184,14 @@ DAMAGES: list[tuple[str, object, str]] = [
     ("slots", True, "OclocConfig.slots cannot be True"),
     ("rounds", 2.5, "OclocConfig.rounds cannot be 2.5"),
     ("sigma_x", 0.0, "OclocConfig.sigma_x cannot be 0.0"),
-    ("alpha", float("nan"), "OclocConfig.alpha cannot be nan"),
+    ("alpha", float("nan"), "NaN is not a JSON number"),
+    ("hidden", 10**9, "OclocConfig.hidden cannot be 1000000000: it must be at most 65536"),
+    ("hidden", 60_000, "does not fit its configuration"),
+    ("feature_layers", 10**6, "OclocConfig.feature_layers cannot be 1000000: it must be at most 1000"),
+    ("rounds", 10**6, "OclocConfig.rounds cannot be 1000000: it must be at most 1000"),
+    ("slots", 10**6, "OclocConfig.slots cannot be 1000000: it must be at most 1000"),
+    ("nvil.channels", [4] * 1001, "it must be shorter"),
+    ("nvil.channels", [10**9], "it must be at most 65536"),
     ("feature_kernel", 4, "odd size, not 4"),
     ("nvil", 3, "NvilConfig must be a dictionary, not 3"),
     ("nvil.momentum", 1.0, "NvilConfig.momentum cannot be 1.0: it must be 0 or above, and below 1"),

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,12 @@ from viewslots.errors import UserError
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.results import find_results
 from viewslots.report.pages import Cell, Heading, Row, Table, Text, markdown, page
-from viewslots.report.report import report_blocks, write_report
+from viewslots.report.report import distinguished, report_blocks, write_report
 from viewslots.report.rows import Published, find_table, title, verdict
+
+DEEP: list[Any] = []
+for _ in range(900):
+    DEEP = [DEEP]
 
 
 def estimate(mean: float, reach: float = 0.01) -> dict[str, float]:
@@ -548,7 +553,19 @@ def test_bad_sources_are_refused(tmp_path: Path) -> None:
         ({"by_objects": {"3": {"scenes": 1}}}, "a group of scenes"),
         ({"by_occlusion": {"least": {"scenes": 1, "pooled": {}, "hidden": [1]}}}, "a group of scenes"),
         ({"by_objects": {"3": {"scenes": 1, "pooled": {"F1": "x"}}}}, "a group of scenes"),
+        ({"by_occlusion": {"least": {"scenes": 1, "pooled": {}, "hidden": 5}}}, "a group of scenes"),
+        ({"by_occlusion": {"least": {"scenes": 1, "pooled": {}, "hidden": [None, 1]}}}, "a group of scenes"),
+        ({"views": True}, "views is True"),
+        ({"parameters": 10**400}, "parameters is 1000"),
+        ({"training": {"steps": 10**400}}, "steps of training is 1000"),
+        ({"training": {"steps": 10, "seconds": 10**400}}, "seconds of training is 1000"),
+        ({"training": {"steps": 10, "data": DEEP}}, "data is "),
+        ({"provenance": {"command": DEEP}}, "command is "),
+        ({"missing": {"shapes": [DEEP]}}, "missing is "),
+        ({"seed": {}}, "seed is {}"),
+        ({"extras": {"psnr": estimate(0.5) | {"mean": 10**400}}}, "extras psnr is"),
     ],
+    ids=lambda value: value[:20] if isinstance(value, str) else "",
 )
 def test_damaged_results_are_refused_in_one_line(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     path = tmp_path / "results.json"
@@ -557,6 +574,31 @@ def test_damaged_results_are_refused_in_one_line(tmp_path: Path, change: dict[st
         find_results([path])
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "1" * 5000])
+def test_numbers_that_are_none_are_refused(tmp_path: Path, number: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(made()).replace("0.6", number, 1))
+    with pytest.raises(UserError, match=r"damaged") as caught:
+        find_results([path])
+    assert "\n" not in str(caught.value)
+
+
+def test_names_that_no_file_can_hold(tmp_path: Path) -> None:
+    text, html = written(tmp_path, made(run="\udcff\x1b[2Jred"))
+    assert "\x1b" not in text
+    assert r"\udcff" in html
+
+
+def test_many_results_take_no_long_time(tmp_path: Path) -> None:
+    """One name for many, and many names: none is compared with all others."""
+    results = [made(run=f"run-{index % 400}", seed=index // 400) for index in range(800)]
+    begun = time.process_time()
+    names = {title(result) for result in distinguished(results)}
+    assert len(names) == 800
+    assert len({title(result) for result in distinguished([made()] * 400)}) == 400
+    assert time.process_time() - begun < 1
 
 
 def test_report_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,11 @@
 
 import json
 import random
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 import torch
 from trainings import (
     DIES_AFTER_SAVING,
+    ENVIRONMENT,
     SLOWLY,
     SMALL,
     assert_same_run,
@@ -23,6 +27,7 @@ from trainings import (
     start,
     tensors,
     train,
+    written,
 )
 
 from viewslots.errors import UserError
@@ -99,6 +104,75 @@ def test_a_damaged_checkpoint_is_skipped(straight: Path, tmp_path: Path) -> None
     newest.write_bytes(content)
     _, said = resume(run)
     assert "step-00000020.safetensors: damaged" in said
+    assert_same_run(straight, run, 20)
+
+
+@pytest.mark.parametrize("log", ["2>&1 >/dev/null | head -1", "2>/dev/full", "2>&-"])
+def test_a_log_that_breaks_off_stops_nothing(shapes: Path, tmp_path: Path, log: str) -> None:
+    """A reader that leaves, a full disk, no stream at all."""
+    run = tmp_path / "run"
+    words = [sys.executable, "-m", "viewslots", "train", "tiny", *written({"data": shapes, "run": run, **SMALL})]
+    shell = ["bash", "-c", f"set -o pipefail; {shlex.join(words)} {log}"]
+    done = subprocess.run(shell, env=ENVIRONMENT, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done
+    assert saved_steps(run)[-1] == 20
+    assert rows(run)[-1]["step"] == 20
+
+
+EDITS = [
+    ("seed", 1),
+    ("optimisation.learning_rate", 0.5),
+    ("optimisation.batch_size", 3),
+    ("method", "per-view"),
+    ("data", "live"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), EDITS)
+def test_an_edited_run_does_not_go_on(straight: Path, tmp_path: Path, name: str, value: object) -> None:
+    """Its weights are of the settings it was begun with; how often to save may change."""
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    edit(run, "checkpoint_every", 5)
+    resume(run)
+    edit(run, name, value)
+    before = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(UserError, match=r"config.json was edited after step 20.*undo that"):
+        resume(run)
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def edit(run: Path, name: str, value: object) -> None:
+    content = json.loads((run / "config.json").read_text())
+    *path, last = name.split(".")
+    place = content["config"]
+    for part in path:
+        place = place[part]
+    place[last] = value
+    (run / "config.json").write_text(json.dumps(content))
+
+
+def test_lost_checkpoints_are_not_begun_anew(straight: Path, tmp_path: Path) -> None:
+    """A disk that is not mounted; when it is there again, so is the run."""
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    before = (run / "metrics.jsonl").read_bytes()
+    (run / "checkpoints").rename(tmp_path / "elsewhere")
+    for mounted in (False, True):
+        if mounted:
+            (run / "checkpoints").mkdir()
+        with pytest.raises(UserError, match="the checkpoints of this run are gone; bring them back"):
+            resume(run)
+        assert (run / "metrics.jsonl").read_bytes() == before
+    (run / "checkpoints").rmdir()
+    (tmp_path / "elsewhere").rename(run / "checkpoints")
+    resume(run)
+    assert_same_run(straight, run, 20)
+
+
+def test_a_run_that_never_saved_begins_anew(straight: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    shutil.rmtree(run / "checkpoints")
+    (run / "saved.json").unlink()
+    resume(run)
     assert_same_run(straight, run, 20)
 
 

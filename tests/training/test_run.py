@@ -112,7 +112,7 @@ def test_somebodys_files_are_not_written_over(tmp_path: Path) -> None:
         assert names(place) == {name}
         assert (place / name).read_text() == "precious"
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(UserError, match="is a file; choose another --run"):
+    with pytest.raises(UserError, match=r"--run: .* is a file; name a folder"):
         RunFolder.create(tmp_path / "file", SETTINGS)
     (tmp_path / "with notes").mkdir()
     (tmp_path / "with notes" / "notes.txt").write_text("mine")
@@ -306,6 +306,17 @@ def test_figures_without_tensorboard(folder: RunFolder, monkeypatch: pytest.Monk
     folder.save(TrainState(1, {"a": torch.ones(1)}, {}))
     assert len(rows(folder.path)) == 1
     assert "tensorboard" not in names(folder.path)
+
+
+def test_figures_that_tensorboard_cannot_take(folder: RunFolder) -> None:
+    """Training goes on; metrics.jsonl has all numbers, and says it once."""
+    (folder.path / "tensorboard").write_text("no folder")
+    for step in (1, 2):
+        folder.log({"step": step, "kind": "train", "loss": 1.0})
+        folder.save(TrainState(step, {"a": torch.ones(1)}, {}))
+    first, warning, second = rows(folder.path)
+    assert (first["loss"], second["loss"]) == (1.0, 1.0)
+    assert warning["warning"].startswith("no TensorBoard from here on: ")
 
 
 def test_figures_on_a_full_disk(folder: RunFolder) -> None:

@@ -81,6 +81,28 @@ def test_values_have_the_type_of_their_field() -> None:
     assert settings.model.object_decoder == tiny.model.object_decoder
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"method": ["ocloc"]},
+        {"model": 3},
+        {"model": []},
+        {"schedule": None},
+        {"optimisation": "adam"},
+        {"pinned": 7},
+        {"pinned": ["a"]},
+        {"views": 10**9},
+        {"precision": ["fp32"]},
+    ],
+    ids=str,
+)
+def test_a_damaged_configuration_is_one_error(change: dict[str, Any]) -> None:
+    values = json.loads(json.dumps(plan_run("tiny", "live", stored_views=3, data_sha256=None).to_json()))
+    assert RunSettings.from_json(values)
+    with pytest.raises(UserError, match=next(iter(change))):
+        RunSettings.from_json(values | change)
+
+
 def test_changes_that_are_right_only_together() -> None:
     grow = "model.{}_decoder.final_scale=8"
     settings = plan("tiny", "model.image_size=64", grow.format("object"), grow.format("background"))

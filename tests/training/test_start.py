@@ -44,7 +44,7 @@ def test_there_are_recorded_runs() -> None:
 
 
 def make_old(run: Path, preset: str, step: int | None = None) -> None:
-    """As the first version wrote it: a short name, no bound on gradients, sums of the terms and what was minimised."""
+    """As the first version wrote it: a short name, no bound on gradients, checkpoints that name no settings."""
     path = run / "config.json"
     values = json.loads(path.read_text())
     values["config"]["preset"] = preset
@@ -53,9 +53,8 @@ def make_old(run: Path, preset: str, step: int | None = None) -> None:
     if step is not None:
         state = load_step(run / "checkpoints", step)
         minimised, _, *terms = state.facts["sums"]
-        save_checkpoint(
-            run / "checkpoints", TrainState(step, state.tensors, state.facts | {"sums": [*terms, minimised]})
-        )
+        old = {name: value for name, value in state.facts.items() if name != "settings"} | {"sums": [*terms, minimised]}
+        save_checkpoint(run / "checkpoints", TrainState(step, state.tensors, old))
 
 
 SMALL = ("model.image_size=32", "model.object_decoder.final_scale=1", "model.background_decoder.final_scale=1")

@@ -97,7 +97,9 @@ def tensors(run: Path, step: int) -> dict[str, torch.Tensor]:
 
 
 def facts(run: Path, step: int) -> dict[str, Any]:
-    return json.loads((run / "checkpoints" / f"step-{step:08d}.json").read_text())["facts"]
+    """Without the digest of config.json, which an older version may have written in other words."""
+    saved = json.loads((run / "checkpoints" / f"step-{step:08d}.json").read_text())["facts"]
+    return {name: value for name, value in saved.items() if name != "settings"}
 
 
 def rows(run: Path) -> list[dict[str, Any]]:

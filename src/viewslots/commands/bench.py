@@ -35,9 +35,10 @@ def bench(
     from viewslots.bench.metrics import bench_metrics
     from viewslots.bench.scenes import bench_scenes
     from viewslots.bench.train import bench_train
+    from viewslots.files import require_file, write_json
 
-    if out is not None and not out.parent.is_dir():
-        raise UserError(f"--out: {out.parent} is no folder; make it first")
+    if out is not None:
+        require_file(out)
     if experiments and what != "train":
         raise UserError(f"bench {what} takes no experiments; leave out {' '.join(experiments)}")
     where = pick_device(device)
@@ -47,7 +48,5 @@ def bench(
         others = {"scenes": bench_scenes, "infer": bench_infer, "metrics": bench_metrics}
         result = others[what](where, seconds, seed)
     if out is not None:
-        from viewslots.files import write_json
-
         write_json(out, result)
     print_json(result)

@@ -116,11 +116,12 @@ def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
         sources: Results of evaluate and estimate-viewpoints, or folders with some (there, in results/, results*.json).
         out: Folder to write to.
     """
-    from viewslots.files import plain_errors
+    from viewslots.files import plain_errors, require_folder
     from viewslots.report.report import write_report
 
     if not sources:
         raise UserError("name at least one result file or run folder")
+    require_folder(out)
     with plain_errors("writing", out):
         for path in write_report(sources, out):
             print(path)
@@ -130,10 +131,10 @@ def _evaluated(
     run: str, data: Path, out: Path, which: Which, device: str, search: dict[str, int | None], asked: dict[str, Any]
 ) -> None:
     from viewslots.data.store import Store
-    from viewslots.files import plain_errors, write_json
+    from viewslots.files import plain_errors, require_file, write_json
     from viewslots.protocol.evaluate import Plan
     from viewslots.protocol.evaluate import evaluate as evaluated
-    from viewslots.protocol.results import require_file, result
+    from viewslots.protocol.results import result
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance
 

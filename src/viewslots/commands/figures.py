@@ -88,11 +88,12 @@ def figures(
         which: The model of a run folder with the lowest validation loss, or the last one.
     """
     from viewslots.figures.figure_set import curve_parts, save_parts, table_parts
-    from viewslots.files import plain_errors
+    from viewslots.files import plain_errors, require_folder
     from viewslots.viewpoints.scene import with_starts
 
     if min(scenes, frames) < 1:
         raise UserError("--scenes and --frames: at least 1 of each")
+    require_folder(out)
     tables = [(_row_name(result), result) for result in _results(run, results)]
     where = pick_device(device)
     asked: dict[str, Asked] = {}

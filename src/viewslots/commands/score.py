@@ -27,10 +27,9 @@ def score(
         out: JSON file to write as well.
         device: Where to compute; auto takes a GPU if there is one.
     """
-    from viewslots.files import plain_errors, write_json
+    from viewslots.files import plain_errors, require_file, write_json
     from viewslots.metrics.arrays import ScorePair
     from viewslots.metrics.score import SceneScores, score_scenes
-    from viewslots.protocol.results import require_file
 
     if out is not None:
         require_file(out)

@@ -160,8 +160,9 @@ def open_run(
     run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, ranks: "Ranks"
 ) -> tuple["RunFolder", "RunSettings", "Model | None"]:
     """The folder, what it is to hold, and the weights to start from if not those of the seed."""
+    from viewslots.training.checkpoint import saved_steps
     from viewslots.training.run import RunFolder
-    from viewslots.training.start import has_checkpoint, new_settings, resume_run
+    from viewslots.training.start import new_settings, resume_run
 
     if not resume:
         settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast)
@@ -172,7 +173,7 @@ def open_run(
         return RunFolder.create(run, settings.to_json()), settings, weights
     folder, settings = resume_run(run, given, fast)
     try:
-        return folder, settings, None if has_checkpoint(folder) else first_weights(settings)
+        return folder, settings, None if saved_steps(folder.checkpoints) else first_weights(settings)
     except BaseException:
         folder.close()
         raise

@@ -26,6 +26,7 @@ from viewslots.files import (
     flush_folder,
     plain_errors,
     read_json,
+    require_folder,
     require_space,
     shown,
     write_json,
@@ -218,8 +219,7 @@ class StoreWriter:
 
 def _require_free(path: Path) -> None:
     """Refuse whatever we must not write into: a file, a finished data set, somebody's other files."""
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{path}: is a file; choose another place")
+    require_folder(path)
     if not path.exists() or (path / MAKING).exists():
         return
     if (path / META).exists():

@@ -26,7 +26,7 @@ from viewslots.errors import UserError
 from viewslots.figures.decompositions import decomposition_figure
 from viewslots.figures.sheets import contact_sheet
 from viewslots.figures.video import Frames, save_gif, save_mp4, turning_frames
-from viewslots.files import plain_errors, write_json
+from viewslots.files import plain_errors, replacing, require_folder, write_json
 from viewslots.methods.contract import Method
 from viewslots.methods.registry import method_class
 from viewslots.metrics.score import SceneScores, score_scenes
@@ -104,7 +104,8 @@ def show_scenes(store: Store, out: Path, folder: Path, seed: int, frames: int, p
     facts = model_facts(MODEL, sum(part.numel() for part in reader.model.parameters()))
     story = Story(facts, inferred, held_out, visible_objects(truth), scores, seed)
     page = report_page(story, (folder / SHEET).read_bytes(), video, next_commands(store.path), REPEATS)
-    (out / REPORT).write_text(page, encoding="utf-8")
+    with replacing(out / REPORT) as draft:
+        draft.write_text(page, encoding="utf-8")
     progress(total, total)
     return Demo(out / REPORT, folder / SHEET, video, store.path, scores, seed)
 
@@ -144,6 +145,7 @@ def scores_of(method: Method, store: Store, plan: Plan) -> dict[str, Values]:
 
 def require_own(out: Path) -> None:
     """A page that somebody else wrote is not ours to replace."""
+    require_folder(out)
     report = out / REPORT
     if report.exists() and not (report.is_file() and is_report(report.read_text(encoding="utf-8", errors="replace"))):
         raise UserError(f"{report}: not a page of this demo, and it would be replaced; choose another --out")

@@ -12,6 +12,7 @@ from viewslots.figures.decompositions import answer_figure, decomposition_figure
 from viewslots.figures.plots import read_rows, save_figure, score_table, training_curves
 from viewslots.figures.strips import axes_figure, interpolation_figure, novel_views_figure, sampling_figure
 from viewslots.figures.video import save_video, turning_frames
+from viewslots.files import require_regular
 from viewslots.types import Decomposition, Progress, SceneTruth
 from viewslots.viewpoints.scene import InferredScene
 
@@ -75,6 +76,8 @@ def save_parts(parts: Sequence[Part], out: Path, progress: Progress = lambda don
     """Every part under its name in `out`; answers the files by name."""
     saved = {}
     for done, (name, save) in enumerate(parts, 1):
+        for path in out.glob(f"{name}.*"):
+            require_regular(path)
         saved[name] = [str(path) for path in save(out / name)]
         progress(done, len(parts))
     return saved

@@ -53,6 +53,10 @@ TERM_NAMES = {
 SHARES = {"background_share": "background pixels", "absent": "absent slots"}
 STILL = 1e-5
 """A term that moves by less than this share of its size is a constant, which no curve needs."""
+LARGEST = 1e30
+"""What is larger, infinite or no number at all is not drawn."""
+LONGEST = 160
+"""Letters of a name."""
 MISSING = "N/A"
 LETTER, COLUMN = 0.068, 1.05
 """Inches of a table: one letter of a row's name, and one column."""
@@ -74,8 +78,14 @@ def figure(rows: int, columns: int, title: str, size: tuple[float, float] = (WID
         made = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
         FigureCanvasAgg(made)
         axes = made.subplots(rows, columns, squeeze=False)
-        made.suptitle(title, fontsize=10)
+        made.suptitle(plain(title), fontsize=10)
     return made, axes
+
+
+def plain(text: str) -> str:
+    """Foreign text as it is: no formula, nothing that cannot be printed, and not longer than a line."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return (shown if len(shown) <= LONGEST else shown[:LONGEST] + "...").replace("$", r"\$")
 
 
 def save_figure(made: "Figure", stem: Path) -> list[Path]:
@@ -97,11 +107,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             if number == len(lines):
                 break
             raise UserError(f"{path}: line {number} is no JSON; the file is damaged") from None
-        if not isinstance(row, dict) or type(row.get("step")) is not int:
+        if not isinstance(row, dict) or type(row.get("step")) is not int or not _is_number(row["step"]):
             raise UserError(f"{path}: line {number} has no step; not the metrics of a run")
         rows.append(row)
     return rows
@@ -115,7 +125,7 @@ def series(rows: Rows, kind: str, name: str) -> tuple[list[int], list[float]]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) in (int, float) and -LARGEST < value < LARGEST  # type: ignore[operator]
 
 
 def loss_terms(rows: Rows) -> list[str]:
@@ -159,7 +169,7 @@ def draw(axes: "Axes", rows: Rows, title: str, names: Mapping[tuple[str, str], s
         marker = "o" if len(steps) < 40 else None
         dashed = "--" if len(names) > 5 and index % 2 else "-"
         if steps:
-            axes.plot(steps, values, label=text, marker=marker, markersize=2.5, linewidth=1.2, linestyle=dashed)
+            axes.plot(steps, values, label=plain(text), marker=marker, markersize=2.5, linewidth=1.2, linestyle=dashed)
     axes.set_title(title)
     axes.set_xlabel("step")
     if axes.lines:
@@ -180,7 +190,7 @@ def cut_start(axes: "Axes") -> None:
 def score_table(results: Sequence[tuple[str, Result]], kind: str, title: str) -> "Figure":
     """One row a result, one column a metric: mean and standard deviation over repeats; the best mean is bold."""
     metrics = list(results[0][1][kind])
-    names = LETTER * max(len(name) for name, _ in results)
+    names = LETTER * max(len(plain(name)) for name, _ in results)
     width = names + COLUMN * len(metrics)
     made, axes = figure(1, 1, title, size=(width + 0.3, 0.8 + 0.24 * len(results)))
     plot = axes[0, 0]
@@ -202,10 +212,12 @@ def cell_text(estimate: Mapping[str, float] | None) -> str:
 
 def write_row(plot: "Axes", height: float, name: str, start: float, cells: Sequence[tuple[str, bool]]) -> None:
     """Cells end at the right of their columns, the first of which begins at `start`."""
-    plot.text(0, height, name, ha="left", color=INK, fontsize=8)
+    plot.text(0, height, plain(name), ha="left", color=INK, fontsize=8)
     for index, (text, bold) in enumerate(cells):
         colour, weight = SOFT if text == MISSING else INK, "bold" if bold else "normal"
-        plot.text(start + (index + 1) * COLUMN, height, text, ha="right", color=colour, fontweight=weight, fontsize=8)
+        plot.text(
+            start + (index + 1) * COLUMN, height, plain(text), ha="right", color=colour, fontweight=weight, fontsize=8
+        )
 
 
 def _means(results: Sequence[tuple[str, Result]], kind: str, metrics: Sequence[str]) -> dict[str, list[float]]:

@@ -7,6 +7,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
+from viewslots.files import shown
 
 C = TypeVar("C")
 
@@ -28,6 +29,29 @@ Share = Annotated[float, Bound("between 0 and 1", lambda value: 0 <= value <= 1)
 Proper = Annotated[float, Bound("0 or above, and below 1", lambda value: 0 <= value < 1)]
 Whole = Annotated[int, Bound("0 or above", lambda value: value >= 0)]
 
+MOST = {
+    "step": 10**9,
+    "every": 10**9,
+    "pinned": 10**9,
+    "batch": 10**6,
+    "refinement": 10**4,
+    "rounds": 1000,
+    "iterations": 1000,
+    "layers": 1000,
+    "components": 1000,
+    "slots": 1000,
+    "starts": 1000,
+    "looks": 1000,
+    "views": 1000,
+    "size": 4096,
+    "grid": 4096,
+}
+"""No whole number of a field with this word in its name is larger; all others end at MOST_ELSE. Real ones are far
+below: it is for damaged and hostile files, which would otherwise fill the memory or never come to an end."""
+MOST_ELSE = 2**16
+MOST_ITEMS = 1000
+"""Length of a list."""
+
 
 def check_fields(config: object) -> None:
     """One clear error for a field of the wrong type or range: settings come from files and from people.
@@ -36,9 +60,18 @@ def check_fields(config: object) -> None:
     """
     for name, kind in get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
-        if problem := requirement(value, kind):
+        own = get_origin(kind) is Annotated and kind != Whole  # has a range of its own
+        if problem := requirement(value, kind) or ("" if own else excess(name, value)):
             section = getattr(config, "section", type(config).__name__)
-            raise UserError(f"{section}.{name} cannot be {value!r}: it must be {problem}")
+            raise UserError(f"{section}.{name} cannot be {shown(value)}: it must be {problem}")
+
+
+def excess(name: str, value: object) -> str:
+    """What a whole number, or each of a list, must be; empty where it is."""
+    if isinstance(value, tuple):
+        return next(filter(None, (excess(name, item) for item in value)), "") if len(value) <= MOST_ITEMS else "shorter"
+    most = next((most for word, most in MOST.items() if word in name), MOST_ELSE)
+    return f"at most {most}" if type(value) is int and value > most else ""
 
 
 def requirement(value: object, kind: Any) -> str:
@@ -73,7 +106,7 @@ def from_values(kind: type[C], values: object) -> C:
     Fields that the class names as `later` are missing in older files, and then have their defaults.
     """
     if not isinstance(values, dict):
-        raise UserError(f"{kind.__name__} must be a dictionary, not {values!r}")
+        raise UserError(f"{kind.__name__} must be a dictionary, not {shown(values)}")
     known = {item.name for item in fields(kind)}  # type: ignore[arg-type]
     missing, unknown = known - set(values) - getattr(kind, "later", frozenset()), set(values) - known
     if missing or unknown:

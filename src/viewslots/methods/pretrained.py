@@ -7,15 +7,17 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import torch
 from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from viewslots.errors import UserError
+from viewslots.files import read_json, shown
 from viewslots.methods.names import OLD_NAMES
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Config(Protocol):
@@ -71,9 +73,17 @@ class Pretrained(PyTorchModelHubMixin, Generic[C]):
 
     @classmethod
     def assemble(cls, config: C, weights: Path) -> Self:
+        """The networks take memory only once the weights are known to fit them."""
+        try:
+            with torch.device("meta"):
+                sketch = cls(config)
+        except RuntimeError as error:
+            raise UserError(f"{weights.parent}: no network can be of its configuration ({error})") from error
+        assert isinstance(sketch, torch.nn.Module)
+        state = read_weights(weights, sketch.state_dict())
         model = cls(config)
         assert isinstance(model, torch.nn.Module)
-        model.load_state_dict(read_weights(weights, model.state_dict()))
+        model.load_state_dict(state)
         model.eval()
         return model
 
@@ -100,8 +110,8 @@ def find_file(source: str | Path, name: str, hub: dict[str, Any]) -> Path:
 
 def read_settings(path: Path) -> tuple[str, dict[str, Any]]:
     """Method and model config of a config.json, of this format version or an older one."""
+    settings = read_json(path)
     try:
-        settings = json.loads(path.read_text())
         version, method, values = settings["format_version"], str(settings["method"]), dict(settings["config"])
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not the configuration of a viewslots model ({error!r})") from error
@@ -113,15 +123,28 @@ def read_settings(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def read_weights(path: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tensors of a safetensors file, with the expected names and shapes; floats may be stored in any precision."""
+    """Tensors of a safetensors file, with the expected names and shapes; floats may be stored in any precision.
+
+    Its header is compared before anything else is read. What is not finite is refused.
+    """
     try:
+        with safe_open(path, "pt") as file:
+            found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        if odd := sorted(set(found) ^ set(expected)):
+            names = shown(", ".join(odd[:4]), 200)
+            raise UserError(f"{path} does not fit its configuration: missing or unknown tensors {names}")
+        for name, value in expected.items():
+            if found[name] != (wanted := list(value.shape)):
+                raise UserError(
+                    f"{path} does not fit its configuration: {name} has shape {found[name]}, expected {wanted}"
+                )
         state = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged or not a safetensors file ({error})") from error
-    if odd := sorted(set(state) ^ set(expected)):
-        raise UserError(f"{path} does not fit its configuration: missing or unknown tensors {', '.join(odd[:4])}")
     for name, value in expected.items():
-        if state[name].shape != value.shape:
-            found, wanted = list(state[name].shape), list(value.shape)
-            raise UserError(f"{path} does not fit its configuration: {name} has shape {found}, expected {wanted}")
+        given = state[name]
+        if given.dtype != value.dtype and not (given.dtype in FLOATS and value.dtype in FLOATS):
+            raise UserError(f"{path} does not fit its configuration: {name} is {given.dtype}, expected {value.dtype}")
+        if not given.isfinite().all():
+            raise UserError(f"{path}: {name} holds numbers that are not finite; the model is damaged")
     return state

@@ -1,6 +1,5 @@
 """results.json: scores with everything needed to judge them and to make them again."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,16 +19,8 @@ from viewslots.protocol.repeats import Repeats, Values, bootstrap, by_objects, b
 FORMAT = "viewslots results"
 FORMAT_VERSION = 1
 KINDS = ("paper", "pooled", "extras")
-
-
-def require_file(out: Path) -> None:
-    """Before hours of work: a place to write to."""
-    with plain_errors("writing", out):
-        if out.is_dir():
-            raise UserError(f"--out: {out} is a folder; name a file in it, such as {out / 'results.json'}")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(out.parent, os.W_OK):
-            raise UserError(f"--out: no permission to write to {out.parent}; choose another place")
+LARGEST = 10**18
+"""No number of a result comes near; larger ones, infinities and NaN are damage."""
 
 
 def summary(repeats: Repeats, seed: int) -> dict[str, Any]:
@@ -130,28 +121,37 @@ def checked(value: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _problems(value: Mapping[str, Any]) -> Iterator[str]:
-    wanted = {"data": dict, "split": str, "views": int, "slots": int, "scenes": int, "method": str, "task": str}
+    wanted = {"data": dict, "split": str, "method": str, "task": str}
     wanted |= {"repeats": list, "by_objects": dict, "by_occlusion": dict} | dict.fromkeys(KINDS, dict)
     for name, expected in wanted.items():
         if not isinstance(value.get(name), expected):
             yield f"{name} is {shown(value.get(name))}"
-    optional = {"run": str, "preset": str, "training": dict, "new_views": int, "provenance": dict, "parameters": int}
+    optional = {"run": str, "preset": str, "training": dict, "provenance": dict}
     for name, expected in (optional | {"search": dict, "care": dict, "missing": dict}).items():
         if not isinstance(value.get(name), expected | None):
             yield f"{name} is {shown(value.get(name))}"
+    for name in ("views", "slots", "scenes", "new_views", "parameters"):
+        if not _is_count(value.get(name)) and (name in ("views", "slots", "scenes") or value.get(name) is not None):
+            yield f"{name} is {shown(value.get(name))}"
     training = value.get("training") or {}
     for name in ("steps", "scored_step", "preset_steps", "init_steps"):
-        if not isinstance(training.get(name), int | None):
-            yield f"{name} of training is {shown(training.get(name))}"
+        if training.get(name) is not None and not _is_count(training[name]):
+            yield f"{name} of training is {shown(training[name])}"
     for name in ("seconds", "init_seconds"):
         if training.get(name) is not None and not _is_number(training[name]):
             yield f"{name} of training is {shown(training[name])}"
     for name in ("search", "care"):
-        if not all(type(count) is int for count in (value.get(name) or {}).values()):
+        if not all(map(_is_count, (value.get(name) or {}).values())):
             yield f"{name} is {shown(value[name])}"
     for scores in (value.get("missing") or {}).values():
-        if not isinstance(scores, list):
+        if not isinstance(scores, list) or not all(isinstance(score, str) for score in scores):
             yield f"missing is {shown(value['missing'])}"
+    told = [(value, name) for name in ("seed", "which")] + [(training, name) for name in ("seed", "data", "init")]
+    told += [(value["data"], "sha256")]
+    told += [(value.get("provenance") or {}, name) for name in ("commit", "command", "gpu", "cpu")]
+    for part, name in told:
+        if not (isinstance(part.get(name), str | None) or _is_number(part[name])):
+            yield f"{name} is {shown(part[name])}"
     for size in (value.get("image_size"), value["data"].get("image_size")):
         if size is not None and not (isinstance(size, list) and len(size) == 2 and all(map(_is_number, size))):
             yield f"image_size is {shown(size)}"
@@ -166,7 +166,11 @@ def _problems(value: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
+    return type(value) in (int, float) and -LARGEST < value < LARGEST  # type: ignore[operator]
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < LARGEST
 
 
 def _is_estimate(part: object) -> bool:
@@ -177,5 +181,7 @@ def _is_estimate(part: object) -> bool:
 def _is_group(group: object) -> bool:
     if not isinstance(group, dict) or not isinstance(group.get("pooled"), dict):
         return False
-    numbers = [group.get("scenes"), *group.get("hidden", ()), *group["pooled"].values()]
-    return len(group.get("hidden", (0, 0))) == 2 and all(value is None or _is_number(value) for value in numbers)
+    hidden = group.get("hidden", [0, 0])
+    if not isinstance(hidden, list) or len(hidden) != 2 or not all(map(_is_number, [group.get("scenes"), *hidden])):
+        return False
+    return all(value is None or _is_number(value) for value in group["pooled"].values())

@@ -94,7 +94,8 @@ def _markdown_cell(cell: Cell) -> str:
 
 def _plain(text: str) -> str:
     """Foreign names must not become structure."""
-    escaped = re.sub(r"([\\`*_|#\[\]])", r"\\\1", " ".join(text.split()))
+    shown = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    escaped = re.sub(r"([\\`*_|#\[\]])", r"\\\1", shown)
     return escaped.replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -1,8 +1,10 @@
 """Our results beside the paper's tables, with what they owe to renderer, schedule and seeds said next to them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from viewslots.files import replacing
 from viewslots.methods.names import entry
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.results import find_results
@@ -30,6 +32,8 @@ from viewslots.report.rows import (
 TITLE = "viewslots beside the OCLOC paper"
 OVERVIEW = "ARI-O"
 
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 Key = tuple[str, str, str, int, int | None]
 """Task, data set, split of the paper, views and new views: what makes a table."""
 
@@ -50,7 +54,8 @@ def write_report(sources: Sequence[Path], out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     written = {"report.md": markdown(TITLE, blocks), "report.html": page(TITLE, blocks)}
     for name, text in written.items():
-        (out / name).write_text(text, encoding="utf-8")
+        with replacing(out / name) as draft:
+            draft.write_text(text, encoding="utf-8", errors="backslashreplace")
     return [out / name for name in written]
 
 
@@ -58,8 +63,8 @@ def report_blocks(results: Sequence[Result]) -> Iterator[Block]:
     yield Notes(legend(results))
     yield from trainings(results)
     yield from overview(results)
-    for key in sorted({table_key(result) for result in results}, key=_order):
-        yield from section(key, [result for result in results if table_key(result) == key])
+    for key, same in sorted(_grouped(results, table_key).items(), key=lambda item: _order(item[0])):
+        yield from section(key, same)
     yield Heading("Notes")
     yield Notes(general_notes(results))
 
@@ -70,16 +75,29 @@ def distinguished(results: Sequence[Result]) -> list[Result]:
     def name(result: Result) -> tuple[object, ...]:
         return *table_key(result)[:3], title(result)
 
-    named: list[Result] = []
-    for result in results:
-        same = [other for other in results if name(other) == name(result)]
-        rivals = [one for one in same if sum(table_key(one) == table_key(other) for other in same) > 1]
-        words = [tell(result) for tell in DISTINCTIONS if len({tell(rival) for rival in rivals}) > 1]
-        if not words and rivals:
-            twins = [other for other in rivals if table_key(other) == table_key(result)]
-            words = [f"no. {number}" for number, twin in enumerate(twins, 1) if twin is result]
-        named.append({**result, "run": ", ".join([str(result.get("run")), *words])} if words else result)
-    return named
+    runs = [str(result.get("run")) for result in results]
+    for same in _grouped(range(len(results)), lambda index: name(results[index])).values():
+        tables = _grouped(same, lambda index: table_key(results[index])).values()
+        rivals = [results[index] for table in tables if len(table) > 1 for index in table]
+        telling = [tell for tell in DISTINCTIONS if len({tell(rival) for rival in rivals}) > 1]
+        for table in tables:
+            for number, index in enumerate(table, 1):
+                words = [tell(results[index]) for tell in telling]
+                if not words and len(table) > 1:
+                    words = [f"no. {number}"]
+                runs[index] = ", ".join([runs[index], *words])
+    return [
+        {**result, "run": run} if str(result.get("run")) != run else result
+        for result, run in zip(results, runs, strict=True)
+    ]
+
+
+def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """In the order of their first items."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def table_key(result: Result) -> Key:
@@ -174,8 +192,8 @@ def overview_rows(results: Sequence[Result], place: tuple[str, str, str], views:
         found = [paper.row(method) if paper else None for paper in papers]
         cells = tuple(MISSING if row is None else paper_cell(row.scores.get(OVERVIEW)) for row in found)
         rows.append(Row(f"paper: {method}", cells, "paper"))
-    for name in dict.fromkeys(sorted(map(title, results), key=lambda text: text.startswith("floor"))):
-        ours = {result["views"]: result for result in results if title(result) == name}
+    for name, same in sorted(_grouped(results, title).items(), key=lambda item: item[0].startswith("floor")):
+        ours = {result["views"]: result for result in same}
         cells = tuple(our_cell(ours[count]["pooled"][OVERVIEW]) if count in ours else MISSING for count in views)
         rows.append(Row(name, cells, "floor" if name.startswith("floor") else "ours"))
     return tuple(rows)

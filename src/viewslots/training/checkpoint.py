@@ -97,6 +97,17 @@ def load_step(folder: Path, step: int) -> TrainState:
         raise Damaged(f"{path}: damaged ({error})") from error
 
 
+def saved_steps(folder: Path) -> list[int]:
+    """Steps of all checkpoints, damaged ones included; the newest first."""
+    return sorted(_steps(folder, "json"), reverse=True)
+
+
+def read_facts(folder: Path, step: int) -> dict[str, Any]:
+    """What a checkpoint holds beside its tensors."""
+    facts: dict[str, Any] = _read_sidecar(folder, step)["facts"]
+    return facts
+
+
 def _tensors_file(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}.safetensors"
 

@@ -30,6 +30,7 @@ class Metrics:
         self.path, self._shown_in = folder / METRICS, folder / TENSORBOARD
         self._file: io.FileIO | None = None
         self._tensorboard: SummaryWriter | None = None
+        self._shows = True
         self._hide_from: int | None = None
 
     def log(self, row: dict[str, Any]) -> None:
@@ -39,9 +40,13 @@ class Metrics:
         row = finite_json(row)
         with plain_errors("writing", self.path):
             self._append(json.dumps(row, allow_nan=False).encode() + b"\n")
-        if row["kind"] != "event":
-            with plain_errors("writing", self._shown_in):
+        if row["kind"] != "event" and self._shows:
+            try:
                 self._show(row)
+            except (OSError, ImportError) as error:
+                self._shows = False  # its numbers are in metrics.jsonl as well
+                if not isinstance(error, ImportError):
+                    self.log({"step": row["step"], "kind": "event", "warning": f"no TensorBoard from here on: {error}"})
 
     def rewind(self, step: int) -> None:
         """Drop all rows beyond `step`, and whatever is no whole row: a kill may have cut the last one off."""
@@ -59,19 +64,17 @@ class Metrics:
 
     def flush(self) -> None:
         """To the disk itself. Another thread may log meanwhile."""
-        file, tensorboard = self._file, self._tensorboard
+        file = self._file
         with plain_errors("writing", self.path):
             if file is not None:
                 os.fsync(file.fileno())
-            if tensorboard is not None:
-                tensorboard.flush()
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
         if self._tensorboard is not None:
-            with suppress(OSError):  # its numbers are in metrics.jsonl as well
+            with suppress(OSError):
                 self._tensorboard.close()
             self._tensorboard = None
 
@@ -91,10 +94,8 @@ class Metrics:
 
     def _show(self, row: dict[str, Any]) -> None:
         if self._tensorboard is None:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                return
+            from torch.utils.tensorboard import SummaryWriter
+
             self._tensorboard = SummaryWriter(str(self._shown_in), purge_step=self._hide_from, flush_secs=30)
         for name, value in _numbers(row, row["kind"]):
             self._tensorboard.add_scalar(name, value, row["step"])

@@ -15,7 +15,7 @@ from viewslots.training.distributed import Ranks
 from viewslots.training.processes import Interrupted, StopSignals
 from viewslots.training.run import RunFolder, Saver
 from viewslots.training.settings import RunSettings
-from viewslots.training.start import Parts
+from viewslots.training.start import Parts, settings_digest
 from viewslots.training.state import Optimisers, gather_state, restore_state
 from viewslots.training.validation import ValidationResult, warnings
 
@@ -199,7 +199,7 @@ class Training:
         self.means()
         self.require_finite(non_finite(self.parts.model, self.parts.optimisers))
         if self.folder is not None:
-            facts = self.facts | {"sums": self.sums.tolist()}
+            facts = self.facts | {"sums": self.sums.tolist(), "settings": settings_digest(self.folder.config)}
             state = gather_state(self.parts.model, self.parts.optimisers, self.done, facts)
             self.saver.save(self.folder, state, self.settings.pinned)
 

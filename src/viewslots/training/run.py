@@ -22,6 +22,7 @@ from viewslots.files import (
     plain_errors,
     read_json,
     replacing,
+    require_folder,
     require_space,
     write_json,
 )
@@ -35,6 +36,7 @@ FORMAT_VERSION = 1
 KIND = "viewslots run"
 """Tells the config.json of a run from that of a saved model."""
 CONFIG, LOCK, README, CHECKPOINTS, PICTURES = "config.json", "training.lock", "README.txt", "checkpoints", "pictures"
+SAVED = "saved.json"
 ORIGIN = "run.json"
 """Inside a kept model: where it comes from, so that a copy of the folder still explains itself."""
 
@@ -47,6 +49,7 @@ best-STEP/       that model: `viewslots evaluate` takes this run folder, or this
 last.json        names the folder of the model at the end of training
 last-STEP/       that model
 checkpoints/     the last states of training, each .safetensors with a .json of checksums; `--resume` reads the newest
+saved.json       there since the first checkpoint: a run that has lost them all does not begin anew
 pictures/        decompositions drawn during training
 tensorboard/     the numbers of metrics.jsonl for `tensorboard --logdir`
 training.lock    there while a training writes this folder
@@ -113,7 +116,16 @@ class RunFolder:
     def save(self, state: TrainState, pinned: Collection[int] = ()) -> Path:
         """A checkpoint, with all rows logged so far as durable as it is."""
         self._metrics.flush()
-        return save_checkpoint(self.checkpoints, state, pinned=pinned)
+        path = save_checkpoint(self.checkpoints, state, pinned=pinned)
+        if not self.was_saved:
+            with plain_errors("writing", self.path):
+                write_json(self.path / SAVED, {"step": state.step})
+        return path
+
+    @property
+    def was_saved(self) -> bool:
+        """Whether there ever was a checkpoint: if there is none now, they were lost."""
+        return (self.path / SAVED).is_file()
 
     def newest(self, warn: Callable[[str], None]) -> TrainState | None:
         return load_newest(self.checkpoints, warn)
@@ -212,8 +224,7 @@ def _described(config: dict[str, Any]) -> dict[str, Any]:
 
 def _require_free(path: Path) -> None:
     """Refuse to write over a run, or over somebody's files that have our names."""
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{path}: is a file; choose another --run")
+    require_folder(path, "--run")
     if _is_run(path):
         raise UserError(f"{path}: already holds a run; continue it with --resume, or choose another --run")
     names = (CONFIG, METRICS, "best.json", "last.json", CHECKPOINTS, PICTURES, TENSORBOARD)

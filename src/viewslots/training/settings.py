@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
 from viewslots.experiments import experiment, full_name, pinned_steps
+from viewslots.files import shown
 from viewslots.methods.config import Bound, check_fields, from_values, frozen
 from viewslots.methods.contract import Precision
 from viewslots.methods.experiment import Experiment
@@ -100,12 +101,15 @@ class RunSettings:
         known = [field.name for field in fields(cls)]
         if missing := [name for name in known if name not in values]:
             raise UserError(f"the configuration of this run lacks {', '.join(missing)}: was it made by train?")
+        kinds = {"method": str, "model": dict, "schedule": dict, "optimisation": dict}
+        if odd := [name for name, wanted in kinds.items() if not isinstance(values[name], wanted)]:
+            raise UserError(f"the configuration of this run is damaged: {odd[0]} is {shown(values[odd[0]])}")
         kind = trainable_class(values["method"])
         nested = {
             "model": kind.config_class.from_json(values["model"]),
             "schedule": from_values(kind.schedule_class, values["schedule"]),
             "optimisation": from_values(kind.optimisation_class, values["optimisation"]),
-            "pinned": tuple(values["pinned"]),
+            "pinned": frozen(values["pinned"]),
         }
         return cls(**{name: values[name] for name in known} | nested)
 

@@ -4,7 +4,9 @@ Device and speed are chosen here alone.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -21,10 +23,10 @@ from viewslots.experiments import full_name
 from viewslots.methods.contract import Precision
 from viewslots.methods.registry import trainable_class
 from viewslots.scenes.world import World
-from viewslots.training.checkpoint import Damaged, load_step
+from viewslots.training.checkpoint import Damaged, load_step, read_facts, saved_steps
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of
-from viewslots.training.run import CHECKPOINTS, RunFolder, read_run_config
+from viewslots.training.run import CHECKPOINTS, ORIGIN, RunFolder, read_run_config
 from viewslots.training.settings import LIVE, RunSettings, plan_run
 from viewslots.training.step import EagerStep, Model, Step, fast_step
 from viewslots.training.validation import Validation, live_split
@@ -55,6 +57,7 @@ def resume_run(run: Path, given: dict[str, Any], fast: bool) -> tuple[RunFolder,
     """An old one. What is given again must agree with what it was begun with."""
     folder = RunFolder.resume(run)
     try:
+        require_own_checkpoints(folder)
         settings = RunSettings.from_json(folder.config)
         if "data" in given:
             settings = replace(settings, data=same_data(settings, given["data"]))
@@ -64,6 +67,29 @@ def resume_run(run: Path, given: dict[str, Any], fast: bool) -> tuple[RunFolder,
     except BaseException:
         folder.close()
         raise
+
+
+def require_own_checkpoints(folder: RunFolder) -> None:
+    """Those of config.json as it is now; and if there were any, there still are."""
+    steps = saved_steps(folder.checkpoints)
+    if not steps and folder.was_saved:
+        raise UserError(
+            f"{folder.checkpoints}: the checkpoints of this run are gone; bring them back (is a disk not mounted?), or "
+            "begin a new run"
+        )
+    for step in steps:
+        with suppress(Damaged):  # skipped with a warning where checkpoints are loaded
+            if read_facts(folder.checkpoints, step).get("settings") not in (None, settings_digest(folder.config)):
+                raise UserError(
+                    f"{folder.path}: config.json was edited after step {step}, so this would be another run; undo that "
+                    f"(kept models have a copy in {ORIGIN}), or begin a new run"
+                )
+
+
+def settings_digest(config: Mapping[str, Any]) -> str:
+    """Of what decides the result. Of config.json as it was written, since a later version may know more settings."""
+    decisive = {name: value for name, value in config.items() if name not in (*FREE, "fast")}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def same_data(settings: RunSettings, data: str) -> str:
@@ -97,10 +123,6 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
         if wanted != value:
             before = f"without {option}" if value is None else f"with {option} {value}"
             raise UserError(f"{run} was begun {before}, not {wanted}; leave it out, or begin a new run")
-
-
-def has_checkpoint(folder: RunFolder) -> bool:
-    return folder.checkpoints.is_dir() and any(folder.checkpoints.glob("step-*.json"))
 
 
 def pinned_model(run: Path, wanted_by: RunSettings) -> tuple[Model, int] | None:

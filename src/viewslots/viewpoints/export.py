@@ -26,7 +26,7 @@ from PIL import Image
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.files import plain_errors, read_json, write_json
+from viewslots.files import plain_errors, read_json, require_folder, write_json
 from viewslots.viewpoints.familiarity import picture_errors, unfamiliarity
 from viewslots.viewpoints.scene import InferredScene, View
 
@@ -153,11 +153,8 @@ def export_scene(
 def require_free(out: Path) -> None:
     """Refuse a folder in which something lies that is no earlier answer of ours."""
     with plain_errors("reading", out):
-        if not out.exists():
-            return
-        if not out.is_dir():
-            raise UserError(f"--out: {out} is a file; name a folder")
-        if not any(out.iterdir()):
+        require_folder(out)
+        if not out.exists() or not any(out.iterdir()):
             return
     try:
         ours = read_json(out / SCENE_FILE).get("kind") == KIND
