@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from viewslots.errors import UserError
-from viewslots.files import FolderLock
 from viewslots.reproduce.plan import Asked
 from viewslots.reproduce.runner import reproduce_table
 from viewslots.reproduce.tables import Score, Short, Table
