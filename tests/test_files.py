@@ -8,7 +8,11 @@ import pytest
 
 from viewslots.cli import main
 from viewslots.errors import UserError
-from viewslots.files import replacing, require_file, require_folder, write_json
+from viewslots.figures.plots import read_rows
+from viewslots.files import read_bounded, read_json, replacing, require_file, require_folder, write_json
+from viewslots.protocol.subject import training_seconds
+from viewslots.terminal import say
+from viewslots.training.log import Metrics
 
 RESULT = Path(__file__).parents[1] / "docs" / "results"
 FILES = [
@@ -66,6 +70,43 @@ def test_a_folder_may_be_a_link_to_one(tmp_path: Path) -> None:
     (tmp_path / "lost").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UserError, match="is a file; name a folder"):
         require_folder(tmp_path / "lost")
+
+
+@pytest.mark.parametrize("name", ["score", "report", "train"])
+def test_names_that_are_no_text(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before the work, not after it."""
+    words = {"score": ("none.npz", "none.npz", "--out"), "report": (str(RESULT), "--out")}
+    words["train"] = ("tiny", "--data", "live", "--run")
+    said = one_line((name, *words[name], str(tmp_path / "x\udcff")), capsys, monkeypatch)
+    assert r"x\udcff' is no text in UTF-8; choose another name" in said
+
+
+def test_endless_files_are_not_read(tmp_path: Path) -> None:
+    """Pipes block, /dev/zero has no end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for name in ("pipe", "zeros"):
+        for read in (read_json, read_rows, lambda path: read_bounded(path, 10)):
+            with pytest.raises(UserError, match="not a regular file"):
+                read(tmp_path / name)
+        assert training_seconds(tmp_path / name) is None
+    (tmp_path / "large").write_bytes(b"x" * 11)
+    with pytest.raises(UserError, match="larger than 10 bytes"):
+        read_bounded(tmp_path / "large", 10)
+
+
+def test_metrics_that_are_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    for action in (lambda: Metrics(tmp_path).rewind(3), lambda: Metrics(tmp_path).log({"step": 1, "kind": "event"})):
+        with pytest.raises(UserError, match="not a regular file"):
+            action()
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say("no such group: \x1b[2J\x07\r\u202e é")
+    assert capsys.readouterr().err == r"no such group: \x1b[2J\x07\r\u202e é" + "\n"
 
 
 @pytest.mark.parametrize("words", FILES, ids=lambda words: words[0])

@@ -23,6 +23,9 @@ from viewslots.errors import UserError
 JSON_LIMIT = 4 * 2**20
 """No JSON file of ours comes near 4 MiB; reading one that does is refused."""
 
+METRICS_LIMIT = 2**30
+"""The same of a metrics.jsonl; a row is about a kilobyte."""
+
 FREE_TOTAL = 4 * 2**30
 """Files may unpack to this much whatever their size;"""
 MAX_RATIO = 256
@@ -108,6 +111,7 @@ def require_regular(path: Path) -> None:
 def require_file(out: Path) -> None:
     """Before hours of work: a place where the file --out can be written; its folder is made."""
     with plain_errors("writing", out):
+        _require_name(out, "--out")
         if out.is_dir():
             raise UserError(f"--out: {out} is a folder; name a file in it, such as {out / 'results.json'}")
         require_regular(out)
@@ -119,8 +123,17 @@ def require_file(out: Path) -> None:
 def require_folder(out: Path, option: str = "--out") -> None:
     """The same for a folder, which is not made yet."""
     with plain_errors("writing", out):
+        _require_name(out, option)
         if os.path.lexists(out) and not out.is_dir():
             raise UserError(f"{option}: {out} is a file; name a folder")
+
+
+def _require_name(out: Path, option: str) -> None:
+    """Some of the libraries that write take UTF-8 alone."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{option}: {shown(str(out))} is no text in UTF-8; choose another name") from None
 
 
 def sha256(path: Path) -> str:
@@ -128,12 +141,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file nobody vouches for: bounded, without duplicate names, NaN or infinities."""
+def read_bounded(path: Path, limit: int) -> bytes:
+    """A file nobody vouches for: regular, and not larger than any of ours."""
     with open_regular(path) as file, plain_errors("reading", path):
-        text = file.read(JSON_LIMIT + 1)
-    if len(text) > JSON_LIMIT:
-        raise UserError(f"{path}: larger than {readable(JSON_LIMIT)}, not a file of ours")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UserError(f"{path}: larger than {readable(limit)}, not a file of ours")
+    return content
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from such a file, without duplicate names, NaN or infinities."""
+    text = read_bounded(path, JSON_LIMIT)
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

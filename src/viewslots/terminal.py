@@ -71,7 +71,8 @@ def lasting_streams() -> None:
 
 
 def say(line: str) -> None:
-    print(line, file=sys.stderr)
+    """A line; control characters, which foreign names may hold, do not reach the terminal."""
+    print("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:

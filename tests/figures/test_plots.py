@@ -108,7 +108,7 @@ def test_reading_rows(tmp_path: Path) -> None:
     file.write_text("[1, 2]\n")
     with pytest.raises(UserError, match="line 1 has no step"):
         read_rows(file)
-    with pytest.raises(UserError, match=r"missing\.jsonl: cannot be read"):
+    with pytest.raises(UserError, match=r"missing\.jsonl: no such file"):
         read_rows(tmp_path / "missing.jsonl")
 
 

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from viewslots.errors import UserError
+from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.per_view.model import PerView
+from viewslots.protocol.evaluate import Plan
 from viewslots.types import SceneBatch
 
 METHODS = [Ocloc, PerView]
@@ -57,6 +59,17 @@ def test_bad_sizes(method: Kind) -> None:
         model.infer(replace(scenes(), view_mask=torch.zeros(2, 2, dtype=torch.bool)), generator())
     with pytest.raises(UserError, match=r"view_mask must be boolean, not torch\.float32"):
         model.infer(replace(scenes(), view_mask=torch.ones(2, 2)), generator())
+
+
+def test_sizes_without_end() -> None:
+    """Refused before they fill the memory, or keep a machine busy for years."""
+    with pytest.raises(UserError, match="K must be at most 1000, not 1000000"):
+        Ocloc(TINY).infer(scenes(), generator(), slots=10**6)
+    for name, most in (("starts", 1000), ("looks", 1000), ("refinement", 10_000)):
+        with pytest.raises(UserError, match=f"search.{name} cannot be 1000000: it must be at most {most}"):
+            Search(**{name: 10**6})
+    with pytest.raises(UserError, match="K must be at most 1000"):
+        Plan("test1", views=4, slots=10**6).require(4)
 
 
 def test_bad_sizes_of_a_scene_from_the_prior() -> None:

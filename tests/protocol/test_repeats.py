@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from viewslots.protocol.repeats import bootstrap, estimates, resampled_scenes
+from viewslots.protocol.repeats import Estimate, bootstrap, estimates, resampled_scenes
 
 
 def means(values: np.ndarray):
@@ -27,6 +27,13 @@ def test_two_scenes() -> None:
     shares = [drawn.count(value) / len(drawn) for value in (0.0, 0.5, 1.0)]
     assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.05)
     assert bootstrap(means(np.array([0.0, 1.0])), 2, seed=0)["score"] == (0.0, 1.0)
+
+
+def test_one_scene_has_no_interval() -> None:
+    """Not one of width zero."""
+    interval = bootstrap(means(np.array([0.5])), 1, seed=0)
+    assert interval["score"] == (None, None)
+    assert estimates([{"score": 0.5}], interval)["score"] == Estimate(0.5, 0.0, None, None)
 
 
 def test_quantiles_of_a_known_list() -> None:

@@ -585,6 +585,12 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, number: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_one_scene_has_no_interval(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, made(scores={"OCA": {"mean": 0.9, "std": 0.0, "low": None, "high": None}}))
+    assert "0.900 ± 0.000 (interval N/A)" in text
+    assert verdict({"mean": 0.9, "low": None, "high": None}, Published(0.1, 0.0)) == ""
+
+
 def test_names_that_no_file_can_hold(tmp_path: Path) -> None:
     text, html = written(tmp_path, made(run="\udcff\x1b[2Jred"))
     assert "\x1b" not in text

@@ -10,6 +10,7 @@ import numpy as np
 
 from viewslots.errors import UserError
 from viewslots.figures.grid import DPI, INK, LINE, SOFT
+from viewslots.files import METRICS_LIMIT, read_bounded
 from viewslots.metrics.score import METRICS
 
 if TYPE_CHECKING:
@@ -99,10 +100,7 @@ def save_figure(made: "Figure", stem: Path) -> list[Path]:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """All whole rows; a kill may have cut the last one off."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    lines = read_bounded(path, METRICS_LIMIT).splitlines()
     rows = []
     for number, line in enumerate(lines, 1):
         try:

@@ -22,6 +22,7 @@ from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, HeldOutViews, LastViews
 from viewslots.errors import UserError
 from viewslots.methods.contract import Method, NewViewsAnswer, Search, ViewpointAnswer
+from viewslots.methods.inputs import check_slots
 from viewslots.metrics.extras import Ratio, SceneRatios, hidden_share, scene_extras, signal_to_noise
 from viewslots.metrics.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
@@ -67,6 +68,7 @@ class Plan:
         for name, value in counts.items():
             if value < 1:
                 raise UserError(f"{name}: must be at least 1, not {value}")
+        check_slots(self.slots)
         new = 0 if self.new_views is None else self.new_views
         if self.new_views is not None and new < 1:
             raise UserError(f"new views: must be at least 1, not {new}")

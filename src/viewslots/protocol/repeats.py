@@ -91,6 +91,9 @@ def described(repeats: Repeats, scenes: Int[np.ndarray, "n"]) -> dict[str, Any]:
     return {"scenes": len(scenes)} | repeats.select(scenes)
 
 
+Interval = tuple[float, float] | tuple[None, None]
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A score of a data set."""
@@ -99,9 +102,9 @@ class Estimate:
     """Over the repeats."""
     std: float
     """Population standard deviation (divided by R, not R - 1) over the R repeats: 0 for a single one."""
-    low: float
-    high: float
-    """95 % bootstrap interval over scenes, with all repeats of a scene drawn together."""
+    low: float | None
+    high: float | None
+    """95 % bootstrap interval over scenes, with all repeats of a scene drawn together; None for a single scene."""
 
 
 def resampled_scenes(scenes: int, seed: int, resamples: int = RESAMPLES) -> Int[np.ndarray, "resamples scenes"]:
@@ -114,19 +117,22 @@ def bootstrap(
     scenes: int,
     seed: int,
     resamples: int = RESAMPLES,
-) -> dict[str, tuple[float, float]]:
-    """Percentile intervals of a statistic of scene indices; resamples in which a score has no value are left out."""
+) -> dict[str, Interval]:
+    """Percentile intervals of a statistic of scene indices; resamples in which a score has no value are left out.
+
+    One scene tells nothing of others: its interval is unknown, not of width zero.
+    """
     drawn = [statistic(chosen) for chosen in resampled_scenes(scenes, seed, resamples)]
-    intervals = {}
+    intervals: dict[str, Interval] = {}
     for name in drawn[0]:
         values = [value for found in drawn if (value := found[name]) is not None]
         if values:
             low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-            intervals[name] = (float(low), float(high))
+            intervals[name] = (float(low), float(high)) if scenes > 1 else (None, None)
     return intervals
 
 
-def estimates(repeats: Sequence[Values], intervals: Mapping[str, tuple[float, float]]) -> dict[str, Estimate | None]:
+def estimates(repeats: Sequence[Values], intervals: Mapping[str, Interval]) -> dict[str, Estimate | None]:
     """Each score over its repeats; None where it has no value in any of them."""
     found: dict[str, Estimate | None] = {}
     for name in repeats[0]:

@@ -174,8 +174,11 @@ def _is_count(value: object) -> bool:
 
 
 def _is_estimate(part: object) -> bool:
-    names = ("mean", "std", "low", "high")
-    return part is None or (isinstance(part, dict) and all(_is_number(part.get(name)) for name in names))
+    """Its interval is null where there was a single scene."""
+    if not isinstance(part, dict) or not {"low", "high"} <= set(part):
+        return part is None
+    names = ("mean", "std") if part["low"] is None and part["high"] is None else ("mean", "std", "low", "high")
+    return all(_is_number(part.get(name)) for name in names)
 
 
 def _is_group(group: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment, slots_for
-from viewslots.files import read_json
+from viewslots.files import METRICS_LIMIT, read_bounded, read_json
 from viewslots.methods.contract import Method, Search
 from viewslots.methods.registry import untrained_method
 from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, Which, find_run, load_run, run_preset
@@ -86,12 +86,12 @@ def training_seconds(metrics: Path) -> float | None:
     Rows of figures tell the rate since the row before.
     """
     try:
-        lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        lines = read_bounded(metrics, METRICS_LIMIT).splitlines()
+    except UserError:
         return None
     total, last = 0.0, 0
     for line in lines:
-        with suppress(ValueError, KeyError, TypeError, ZeroDivisionError):
+        with suppress(ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             row = json.loads(line)
             if row["kind"] == "train":
                 total += (row["step"] - last) / row["steps_per_second"]

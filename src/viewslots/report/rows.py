@@ -102,9 +102,9 @@ def _row(row: Mapping[str, Any]) -> PaperRow:
     return PaperRow(row.get("method", "Proposed"), scores)  # tables of one method do not name it
 
 
-def verdict(ours: Mapping[str, float] | None, paper: Published | None) -> str:
+def verdict(ours: Mapping[str, Any] | None, paper: Published | None) -> str:
     """`better` or `worse` where our whole interval lies beyond twice the paper's uncertainty; else empty."""
-    if ours is None or paper is None:
+    if ours is None or paper is None or ours["low"] is None:
         return ""
     if ours["low"] > paper.mean + 2 * paper.std:
         return "better"
@@ -156,11 +156,13 @@ def our_row(result: Result, kind: str) -> Row:
     return Row(title(result), cells, "ours" if entry(result["method"]).learns else "floor")
 
 
-def our_cell(estimate: Mapping[str, float] | None, digits: int = 3) -> Cell:
+def our_cell(estimate: Mapping[str, Any] | None, digits: int = 3) -> Cell:
     if estimate is None:
         return MISSING
-    mean, std, low, high = (f"{estimate[name]:.{digits}f}" for name in ("mean", "std", "low", "high"))
-    return Cell(mean, (f"± {std}", f"({low} to {high})"))
+    mean, std, low, high = (
+        "N/A" if estimate[name] is None else f"{estimate[name]:.{digits}f}" for name in ("mean", "std", "low", "high")
+    )
+    return Cell(mean, (f"± {std}", f"({low} to {high})" if low != "N/A" else "(interval N/A)"))
 
 
 def paper_row(row: PaperRow) -> Row:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from viewslots.files import plain_errors, replacing, require_space, shown
+from viewslots.files import METRICS_LIMIT, plain_errors, read_bounded, replacing, require_regular, require_space, shown
 from viewslots.training.state import finite_json
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Metrics:
         if not self.path.exists():
             return
         with plain_errors("writing", self.path):
-            content = self.path.read_bytes()
+            content = read_bounded(self.path, METRICS_LIMIT)
             kept = b"".join(line for line in content.splitlines(keepends=True) if _row_step(line) <= step)
             if kept != content:
                 require_space(self.path.parent, len(kept))
@@ -81,6 +81,7 @@ class Metrics:
     def _append(self, line: bytes) -> None:
         """Whole lines alone: what a full disk cut off is taken back."""
         if self._file is None:
+            require_regular(self.path)
             self._file = io.FileIO(self.path, "a")
         before = os.fstat(self._file.fileno()).st_size
         try:
