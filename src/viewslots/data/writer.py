@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Plan, bytes_per_scene, parse_plan
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Plan, Source, bytes_per_scene, parse_plan
 from viewslots.data.store import HEADER_BYTES, LINE_LIMIT, MAKING, header
 from viewslots.errors import UserError
 from viewslots.files import (
@@ -102,7 +102,7 @@ class StoreWriter:
         if self.plan.has_descriptions and len(descriptions) != count:
             raise ValueError(f"{count} scenes with {len(descriptions)} descriptions")
         with plain_errors("writing", self.path):
-            for key in self.plan.keys:
+            for key in self.plan.keys_of(split):
                 self._files[f"{split}/{key}.npy"].append(np.ascontiguousarray(arrays[key]).data)
             if self.plan.has_descriptions:
                 self._files[f"{split}/{DESCRIPTIONS}"].append(lines)
@@ -191,7 +191,7 @@ class StoreWriter:
 
     def _missing_bytes(self) -> int:
         return sum(
-            (plan.scenes - self.done(split)) * bytes_per_scene(self.plan.keys, self.plan.size(split))
+            (plan.scenes - self.done(split)) * bytes_per_scene(self.plan.keys_of(split), self.plan.size(split))
             for split, plan in self.plan.splits.items()
         )
 
@@ -210,7 +210,7 @@ class StoreWriter:
         size = self.plan.size(split)
         if self.done(split) + count > size.scenes:
             raise ValueError(f"more than {size.scenes} scenes for split {split}")
-        for key in self.plan.keys:
+        for key in self.plan.keys_of(split):
             shape = (count, *KEYS[key].shape(size)[1:])
             if arrays[key].shape != shape or arrays[key].dtype != KEYS[key].dtype:
                 raise ValueError(f"{key} is {arrays[key].dtype}{arrays[key].shape}, not {KEYS[key].dtype}{shape}")
@@ -229,10 +229,13 @@ def _require_free(path: Path) -> None:
         raise UserError(f"{path}: not empty (it holds {others[0]}); choose an empty or new folder")
 
 
-def _difference(begun: Plan, wanted: Plan) -> str:
+def _difference(begun: Plan | Source, wanted: Plan | Source) -> str:
     for name, value in vars(begun).items():
-        if value != getattr(wanted, name):
-            return f"{name}: {shown(value, 120)} there, {shown(getattr(wanted, name), 120)} here"
+        other = getattr(wanted, name)
+        if isinstance(value, Source) and isinstance(other, Source) and value != other:
+            return f"{name}: {_difference(value, other)}"
+        if value != other:
+            return f"{name}: {shown(value, 120)} there, {shown(other, 120)} here"
     return "equal"
 
 

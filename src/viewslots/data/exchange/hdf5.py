@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from viewslots import __version__
 from viewslots.data.checks import scenes_per_block
 from viewslots.data.exchange.hdf5_guard import members, open_hdf5, reading
-from viewslots.data.exchange.hdf5_layout import GROUP_OF_SPLIT, SPLIT_OF_GROUP, GroupReader, published
-from viewslots.data.format import KEYS, SPLIT_NAME, Plan, Source, SplitPlan
+from viewslots.data.exchange.hdf5_layout import GROUP_OF_SPLIT, GroupReader, published
+from viewslots.data.format import KEYS, SPLIT_NAME, SPLIT_OF_NAME, Plan, Source, SplitPlan
 from viewslots.data.store import Store
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
@@ -71,9 +71,9 @@ def _groups(file: h5py.File, source: Path) -> dict[str, GroupReader]:
     groups: dict[str, GroupReader] = {}
     for name, member in members(file, str(source)).items():
         where = f"{source}:{name}"
-        if not isinstance(member, h5py.Group) or (name not in SPLIT_OF_GROUP and "image" not in members(member, where)):
+        if not isinstance(member, h5py.Group) or (name not in SPLIT_OF_NAME and "image" not in members(member, where)):
             continue  # none of our business
-        split = SPLIT_OF_GROUP.get(name, name)
+        split = SPLIT_OF_NAME.get(name, name)
         if not SPLIT_NAME.fullmatch(split):
             raise UserError(f"{source}: group {shown(name)} cannot be the name of a split")
         if split in groups:

@@ -17,14 +17,6 @@ from viewslots.errors import UserError
 from viewslots.files import require_total
 from viewslots.types import BACKGROUND, COVERED, SCENE_KEYS
 
-SPLIT_OF_GROUP = {
-    **{"train": "train", "training": "train"},
-    **{"valid": "valid", "val": "valid", "validation": "valid"},
-    **{"test": "test1", "testing": "test1", "test_1": "test1"},
-    **{"general": "test2", "generalization": "test2", "test_2": "test2"},
-}
-"""Phase names of the authors' files and loaders; any other group keeps its own name."""
-
 GROUP_OF_SPLIT = {"train": "train", "valid": "valid", "test1": "test", "test2": "general"}
 
 # L = K + 1: the last slot is the background. Single-view files have no axis M. Kinds are numpy's.
