@@ -9,40 +9,27 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import importing
 import numpy as np
 import pytest
 from fake_world import COUNTS, FullWorld, contents
+from importing import noise, scenes_of
 from PIL import Image
 
-from viewslots.data import import_data as importing
 from viewslots.data import picture_files, writer
-from viewslots.data.checks import check_dataset
 from viewslots.data.exchange.folders import export_folders
 from viewslots.data.generate import make_dataset
-from viewslots.data.import_data import Import, import_data
-from viewslots.data.sources.source import Options
+from viewslots.data.import_data import Import, Survey, import_data
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 
 
-def noise(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+def imported(source: Path, out: Path | None = None, **asked: object) -> Store:
+    return importing.imported("pictures", source, out, **asked)
 
 
-def imported(source: Path, out: Path | None = None, kind: str = "pictures", **asked: object) -> Store:
-    """The data set, checked as check-data does it."""
-    options = Options(**{name: asked.pop(name) for name in list(asked) if name in Options.__dataclass_fields__})
-    path, _ = import_data(kind, source, out or source.parent / "out", Import(**asked, options=options))
-    check_dataset(path)
-    return Store.open(path)
-
-
-def refused(source: Path, message: str, kind: str = "pictures", **asked: object) -> None:
-    out = source.parent / "refused"
-    with pytest.raises(UserError, match=message) as caught:
-        imported(source, out, kind, **asked)
-    assert "\n" not in str(caught.value)
-    assert not out.exists(), "something was left behind"
+def refused(source: Path, message: str, **asked: object) -> None:
+    importing.refused("pictures", source, message, **asked)
 
 
 @pytest.fixture
@@ -84,11 +71,7 @@ def test_import_twice_gives_the_same_bytes_wherever_the_folder_is(photos: Path, 
 def test_few_scenes_leave_one_for_valid(photos: Path, tmp_path: Path) -> None:
     for scene in range(3, 12):
         os.rename(photos / f"scene{scene:02d}", tmp_path / f"{scene}")
-    assert {name: len(store_split) for name, store_split in sizes(imported(photos)).items()} == {"train": 2, "valid": 1}
-
-
-def sizes(store: Store) -> dict[str, object]:
-    return {name: store.split(name) for name in store.splits}
+    assert scenes_of(imported(photos)) == {"train": 2, "valid": 1}
 
 
 def test_split_moves_scenes(photos: Path, tmp_path: Path) -> None:
@@ -117,15 +100,10 @@ def test_folders_named_for_splits(photos: Path, tmp_path: Path) -> None:
             (tmp_path / "split" / split).mkdir(parents=True, exist_ok=True)
             os.rename(photos / f"scene{scene:02d}", tmp_path / "split" / split / f"scene{scene:02d}")
     store = imported(tmp_path / "split")
-    assert {split: len(store.split(split)) for split in store.splits} == {
-        "train": 2,
-        "valid": 1,
-        "test1": 2,
-        "test1-large": 1,
-    }
+    assert scenes_of(store) == {"train": 2, "valid": 1, "test1": 2, "test1-large": 1}
     np.testing.assert_array_equal(store.split("test1")["image"][1, 2], noise(20, 30, 3, seed=42))
     moved = imported(tmp_path / "split", tmp_path / "moved", splits=("valid=train/scene01",))
-    assert {split: len(moved.split(split)) for split in moved.splits}["valid"] == 2
+    assert scenes_of(moved) == {"train": 1, "valid": 2, "test1": 2, "test1-large": 1}
 
 
 def test_fewer_views_are_padded_and_counted(photos: Path) -> None:
@@ -436,7 +414,7 @@ def test_what_is_no_folder_of_scenes(tmp_path: Path, photos: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "no scenes of the kind pictures in it")
     refused(photos / "scene00" / "view0.png", "must be a folder of scene folders, or a video")
-    refused(photos, "no kind of source 'films'", kind="films")
+    importing.refused("films", photos, "no kind of source 'films'")
     for asked, message in {"crop": (0.0, "above 0"), "views": (0, "must be in"), "size": ((0, 5), "asked for")}.items():
         refused(photos, message[1], **{asked: message[0]})
 
@@ -471,9 +449,9 @@ def test_only_one_scene_is_in_memory(photos: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         writer.StoreWriter, "append", lambda self, split, arrays: appended.append(1) or append(self, split, arrays)
     )
-    read = importing.Survey.arrays
+    read = Survey.arrays
     monkeypatch.setattr(
-        importing.Survey, "arrays", lambda self, scene, plan: check_order(appended, scene, read(self, scene, plan))
+        Survey, "arrays", lambda self, scene, plan: check_order(appended, scene, read(self, scene, plan))
     )
     imported(photos)
 

@@ -6,6 +6,7 @@ scene is read, made into the format's arrays, checked and appended.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,14 +80,12 @@ def import_data(
     The same call after an interruption finishes it; a source that cannot be read to its end leaves nothing behind.
     """
     asked = asked or Import()
-    source = open_source(kind, path, asked.options)
-    scenes = split_scenes(source, asked.splits)
-    survey = Survey(source, asked, scenes)
-    record = _looked_at(source, path, survey, asked.words(kind), looking or (lambda done, total: None))
-    plan = survey.plan(record)
-    with StoreWriter(out, plan) as writer:
-        _copy(survey, writer, progress or (lambda done, total: None))
-        return writer.finish(), source.notes
+    with closing(open_source(kind, path, asked.options)) as source:
+        survey = Survey(source, asked, split_scenes(source, asked.splits))
+        record = _looked_at(source, path, survey, asked.words(kind), looking or (lambda done, total: None))
+        with StoreWriter(out, survey.plan(record)) as writer:
+            _copy(survey, writer, progress or (lambda done, total: None))
+            return writer.finish(), source.notes
 
 
 class Survey:

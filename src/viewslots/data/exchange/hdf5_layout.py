@@ -131,6 +131,13 @@ class GroupReader:
     def block(self) -> int:
         return scenes_at_once(list(self._rows.values()), self.size.scenes)
 
+    def view_counts(self) -> Int[np.ndarray, "S"]:
+        """How many views each scene has."""
+        if "num_views" not in self._rows:
+            return np.full(self.size.scenes, self.size.views)
+        stored = self._rows["num_views"].read(0, self.size.scenes)
+        return _counts(stored, 1, self.size.views, "num_views", Place(self.where, 0)).astype(int)
+
     def read(self, low: int, high: int) -> dict[str, NDArray[Any]]:
         """Scenes low..high-1, with every promise of our format checked, whoever wrote the file."""
         raw = {name: rows.read(low, high) for name, rows in self._rows.items()}

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Integer, UInt8
 
-from viewslots.data.format import MAX_SLOTS, SPLIT_NAME, SPLIT_OF_NAME
+from viewslots.data.format import MAX_SLOTS
 from viewslots.data.picture_files import RAW_ENDINGS, one_line, picture_size, read_indices, read_rgb
 from viewslots.data.sources import nerfstudio, video
 from viewslots.data.sources.nerfstudio import Frame
-from viewslots.data.sources.source import Facts, Options, Picture, Tree, View, segment_of, spread
+from viewslots.data.sources.source import Facts, Options, Picture, Tree, View, segment_of, split_folders, spread
 from viewslots.errors import UserError
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".heic", ".heif")
@@ -63,7 +63,7 @@ class PictureFolders:
             self.notes.append("the cameras have lens distortion (k1, ...), which is not undone")
 
     def _find(self, root: Path) -> None:
-        folders = self._split_folders(root)
+        folders = None if any(map(self._is_scene, self._tree.folders(root))) else split_folders(self._tree, bool)
         self.splits = None if folders is None else []
         self._scenes = []
         for split, folder in ({"": root} if folders is None else folders).items():
@@ -71,24 +71,6 @@ class PictureFolders:
             self._scenes += found
             if self.splits is not None:
                 self.splits += [split] * len(found)
-
-    def _split_folders(self, root: Path) -> dict[str, Path] | None:
-        """Folders that hold no pictures but scenes, one of them at least with the name of a split."""
-        folders = self._tree.folders(root)
-        if not any(folder.name.lower() in SPLIT_OF_NAME for folder in folders) or any(map(self._is_scene, folders)):
-            return None
-        splits: dict[str, Path] = {}
-        for folder in folders:
-            name = SPLIT_OF_NAME.get(folder.name.lower(), folder.name)
-            if not SPLIT_NAME.fullmatch(name) or name in splits:
-                raise UserError(f"{one_line(folder)}: beside folders named for splits, but no name for another split")
-            splits[name] = folder
-        usual = list(dict.fromkeys(SPLIT_OF_NAME.values()))
-        return dict(
-            sorted(
-                splits.items(), key=lambda item: (item[0] not in usual, usual.index(item[0]) if item[0] in usual else 0)
-            )
-        )
 
     def _is_scene(self, folder: Path) -> bool:
         """Of several videos in a folder, each is a scene; pictures belong to the scene of their folder."""
@@ -209,6 +191,9 @@ class PictureFolders:
                 if frame.has_intrinsics:
                     view["intrinsics"] = frame.intrinsics(*view["image"].shape[:2])
             yield view
+
+    def close(self) -> None:
+        """No file is kept open."""
 
     def _segment(self, scene: int, mask: Path) -> UInt8[np.ndarray, "H W"]:
         indices = read_indices(mask)

@@ -2,8 +2,7 @@
 
 import importlib
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -12,8 +11,8 @@ import numpy as np
 from jaxtyping import Float64, Integer, UInt8
 from numpy.typing import NDArray
 
-from viewslots.data.format import MAX_SLOTS, SPLIT_OF_NAME
-from viewslots.data.picture_files import one_line
+from viewslots.data.format import MAX_SLOTS, SPLIT_NAME, SPLIT_OF_NAME
+from viewslots.data.picture_files import one_line, picture_size, read_indices, read_rgb
 from viewslots.data.sources.kinds import KINDS
 from viewslots.errors import UserError
 from viewslots.files import open_regular, plain_errors, shown
@@ -84,6 +83,8 @@ class Source(Protocol):
         """One after another: no more than a picture needs to be in memory."""
         ...
 
+    def close(self) -> None: ...
+
 
 def open_source(kind: str, path: Path, options: Options) -> Source:
     if kind not in KINDS:
@@ -130,6 +131,21 @@ class Tree:
         return path.relative_to(self.root).as_posix()
 
 
+def split_folders(tree: Tree, holds_scenes: Callable[[Path], bool]) -> dict[str, Path] | None:
+    """Split -> its folder, where the folders of a source are named for splits; None where it has none of its own."""
+    folders = [folder for folder in tree.folders(tree.root) if holds_scenes(folder)]
+    if not any(own_split(folder.name) for folder in folders):
+        return None
+    splits: dict[str, Path] = {}
+    for folder in folders:
+        name = own_split(folder.name) or folder.name
+        if not SPLIT_NAME.fullmatch(name) or name in splits:
+            raise UserError(f"{one_line(folder)}: beside folders named for splits, but no name for another split")
+        splits[name] = folder
+    usual = list(dict.fromkeys(SPLIT_OF_NAME.values()))
+    return dict(sorted(splits.items(), key=lambda item: (*usual, item[0]).index(item[0])))
+
+
 def spread(count: int, most: int | None) -> list[int]:
     """At most `most` of 0..count-1: the middles of as many equal parts."""
     if most is None or most >= count:
@@ -138,12 +154,9 @@ def spread(count: int, most: int | None) -> list[int]:
 
 
 def own_split(name: str) -> str | None:
-    """The split that a folder or file is named for: `train`, `clevr_567_test`, `room-val`, `test-2`."""
-    whole = name.lower().replace("-", "_")
-    for part in (whole, *re.findall(r"(?:^|_)(test_[12])(?=_|$)", whole), *reversed(whole.split("_"))):
-        if part in SPLIT_OF_NAME:
-            return SPLIT_OF_NAME[part]
-    return None
+    """The split that a folder or file is named for: `train`, `clevr_567_test`, `room-val`, but not `test1-large`."""
+    last = name.lower().replace("-", "_").rpartition("_")
+    return SPLIT_OF_NAME.get(name.lower()) or SPLIT_OF_NAME.get(last[2])
 
 
 def segment_of(indices: Integer[np.ndarray, "H W"], name: str) -> UInt8[np.ndarray, "H W"]:
@@ -171,3 +184,63 @@ def read_matrix(path: Path, *shapes: tuple[int, int]) -> Float64[np.ndarray, "r 
         wanted = " or ".join(f"{rows}x{columns}" for rows, columns in shapes)
         raise UserError(f"{one_line(path)}: must hold a matrix of {wanted} finite numbers")
     return matrix
+
+
+class PictureFiles:
+    """A Source in which every view is a picture file. Kinds say which files there are, and read what lies beside them.
+
+    A kind fills `_pictures` and `names` and answers the methods below.
+    """
+
+    splits: Sequence[str] | None = None
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self._tree = Tree(path)
+        self._options = options
+        self._pictures: list[list[Path]] = []
+        self.names: list[str] = []
+        self.notes: list[str] = []
+
+    def _beside(self, scene: int) -> Iterator[Path]:
+        """Other files of the scene that are read."""
+        return iter(())
+
+    def _known(self, scene: int) -> tuple[set[str], int]:
+        """Keys besides image, and how many objects there are room for."""
+        return set(), 0
+
+    def _truth(self, scene: int, place: int, height: int, width: int) -> View:
+        """What these keys are for one view."""
+        return {}
+
+    def files(self) -> Iterator[Path]:
+        for scene, pictures in enumerate(self._pictures):
+            yield from pictures
+            yield from self._beside(scene)
+
+    def facts(self, scene: int) -> Facts:
+        pictures = [Picture(one_line(file), picture_size(file)) for file in self._pictures[scene]]
+        keys, slots = self._known(scene)
+        return Facts(pictures, frozenset({"image", *keys}), slots)
+
+    def views(self, scene: int) -> Iterator[View]:
+        for place, file in enumerate(self._pictures[scene]):
+            image = read_rgb(file)
+            yield {"image": image, **self._truth(scene, place, *image.shape[:2])}
+
+    def close(self) -> None:
+        """No file is kept open."""
+
+    def _present(self, files: Sequence[Path], what: str, option: str) -> bool:
+        """Whether a scene has such files: for all views or for none."""
+        there = [self._tree.require_inside(file).is_file() for file in files]
+        if any(there) and not all(there):
+            missing = one_line(files[there.index(False)])
+            raise UserError(
+                f"{missing}: no such {what}, but other views of the scene have one; add it, or say {option}"
+            )
+        return all(there)
+
+
+def largest_index(masks: Sequence[Path]) -> int:
+    return max(int(read_indices(mask).max(initial=0)) for mask in masks)
