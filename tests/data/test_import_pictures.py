@@ -82,6 +82,8 @@ def test_split_moves_scenes(photos: Path, tmp_path: Path) -> None:
     for split, scenes in where.items():
         firsts = [noise(20, 30, 3, seed=10 * scene) for scene in scenes]
         np.testing.assert_array_equal(store.split(split)["image"][:, 0], firsts)
+    own = imported(photos, tmp_path / "own", splits=("valid=2,4",))
+    assert scenes_of(own) == {"train": 10, "valid": 2}
     for rules, message in {
         ("valid",): "must be NAME=RULE",
         ("../up=1",): "must be NAME=RULE",
@@ -414,6 +416,10 @@ def test_what_is_no_folder_of_scenes(tmp_path: Path, photos: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "no scenes of the kind pictures in it")
     refused(photos / "scene00" / "view0.png", "must be a folder of scene folders, or a video")
+    refused(photos, "--resolution: the kind pictures has no such choice", resolution="128x128")
+    refused(photos, "--background: the kind pictures has no such choice", background=3)
+    with pytest.raises(UserError, match="inside the source; choose another --out"):
+        imported(photos, photos / "set")
     importing.refused("films", photos, "no kind of source 'films'")
     for asked, message in {"crop": (0.0, "above 0"), "views": (0, "must be in"), "size": ((0, 5), "asked for")}.items():
         refused(photos, message[1], **{asked: message[0]})

@@ -94,7 +94,9 @@ def test_octscenes_other_resolution_parts_and_notes(tmp_path: Path) -> None:
     assert imported("octscenes", root, tmp_path / "large", resolution="640x480").meta.plan.width == 32
     path, notes = import_data("octscenes", root / "128x128", tmp_path / "alone")
     assert Store.open(path).meta.plan.keys == ("image", "segment")
-    assert notes == ["pictures of image"]
+    assert notes[0] == "pictures of image"
+    assert notes[1].startswith("no split valid, which training needs; --split valid=0-2:10")
+    assert scenes_of(imported("octscenes", root, tmp_path / "c", splits=("valid=0-2:10",)))["valid"] == 1
     for folder in ("128x128/image", "128x128/segments", "640x480/pose", "640x480/image"):
         for file in list((root / folder).glob("0007_*")):
             os.rename(file, file.with_name(file.name.replace("0007", "4950")))
@@ -419,6 +421,10 @@ def npz(**arrays: np.ndarray) -> Callable[[Path], None]:
             "objects must be a list",
         ),
         ("clevr3d", lambda r: (r / "images/img_4_1.png").unlink(), r"img_4_1\.png: missing; other scenes have 3 views"),
+        ("clevr3d", lambda r: linked(r / "images"), "images: leads to a place outside"),
+        ("clevr3d", lambda r: linked(r / "masks"), "leads to a place outside"),
+        ("octscenes", lambda r: linked(r / "128x128"), "128x128: leads to a place outside"),
+        ("octscenes", lambda r: linked(r / "640x480"), "leads to a place outside"),
         ("clevr3d", lambda r: (r / "masks/masks_4_1.png").unlink(), r"masks_4_1\.png: no such mask"),
         ("clevr3d", lambda r: (r / "metadata.npz").write_bytes(b"PK nonsense"), r"metadata\.npz: not a readable .npz"),
         ("clevr3d", npz(camera_pos=np.ones((3, 3, 3))), r"has no camera for img_3_2\.png"),

@@ -80,12 +80,22 @@ def import_data(
     The same call after an interruption finishes it; a source that cannot be read to its end leaves nothing behind.
     """
     asked = asked or Import()
+    if out.resolve().is_relative_to(path.resolve()):
+        raise UserError(f"{out}: inside the source; choose another --out")
     with closing(open_source(kind, path, asked.options)) as source:
         survey = Survey(source, asked, split_scenes(source, asked.splits))
         record = _looked_at(source, path, survey, asked.words(kind), looking or (lambda done, total: None))
         with StoreWriter(out, survey.plan(record)) as writer:
             _copy(survey, writer, progress or (lambda done, total: None))
-            return writer.finish(), source.notes
+            return writer.finish(), [*source.notes, *_advice(survey.split_of)]
+
+
+def _advice(split_of: Mapping[int, str]) -> list[str]:
+    train = [scene for scene, split in split_of.items() if split == "train"]
+    if not train or "valid" in split_of.values():
+        return []
+    tenth = f"{train[0]}-{train[-1]}:10" if train[-1] - train[0] == len(train) - 1 else "RULE"
+    return [f"no split valid, which training needs; --split valid={tenth} takes some of the scenes to train on"]
 
 
 class Survey:

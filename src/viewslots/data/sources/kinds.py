@@ -10,14 +10,20 @@ class Kind(NamedTuple):
     place: str
     """MODULE:CLASS."""
     about: str
+    options: tuple[str, ...] = ()
+    """Of the command, that only this kind takes."""
 
 
 KINDS = {
     "pictures": Kind(
         "viewslots.data.sources.pictures:PictureFolders", "a folder of scene folders with pictures, or of videos"
     ),
-    "octscenes": Kind("viewslots.data.sources.octscenes:OctScenes", "the folder of OCTScenes"),
-    "uorf": Kind("viewslots.data.sources.uorf:Uorf", "a folder of uORF or uOCF, or one with their train and test"),
+    "octscenes": Kind("viewslots.data.sources.octscenes:OctScenes", "the folder of OCTScenes", ("resolution",)),
+    "uorf": Kind(
+        "viewslots.data.sources.uorf:Uorf",
+        "a folder of uORF or uOCF, or one with their train and test",
+        ("background",),
+    ),
     "movi": Kind("viewslots.data.sources.rendered:Movi", "a folder of scene folders of Kubric"),
     "clevrtex": Kind("viewslots.data.sources.rendered:ClevrTex", "the folder of a variant of CLEVRTEX"),
     "clevr3d": Kind("viewslots.data.sources.rendered:Clevr3d", "the folder of CLEVR3D"),

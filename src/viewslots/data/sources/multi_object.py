@@ -87,6 +87,7 @@ class MultiObject:
         self._files = files
         self._layouts = [_layout(file) for file in files]
         self._counts = [_count(file) for file in files]
+        self._facts = list(map(self._known, files, self._layouts))
         self._open: tuple[int, Records] | None = None
         self.names = Names({file.stem: count for file, count in zip(files, self._counts, strict=True)})
         self.notes: list[str] = []
@@ -110,9 +111,11 @@ class MultiObject:
         yield from self._files
 
     def facts(self, scene: int) -> Facts:
-        number, _ = self._place(scene)
-        layout = self._layouts[number]
-        pictures = [Picture(one_line(self._files[number]), (layout.height, layout.width))]
+        """The same for all records of a file: there may be a million."""
+        return self._facts[self._place(scene)[0]]
+
+    def _known(self, file: Path, layout: Layout) -> Facts:
+        pictures = [Picture(one_line(file), (layout.height, layout.width))]
         if not self._options.masks:
             return Facts(pictures, frozenset({"image"}))
         slots = layout.entities - layout.backgrounds

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Integer, UInt8
 
-from viewslots.data.format import MAX_SLOTS
+from viewslots.data.format import MAX_SLOTS, SPLIT_OF_NAME
 from viewslots.data.picture_files import RAW_ENDINGS, one_line, picture_size, read_indices, read_rgb
 from viewslots.data.sources import nerfstudio, video
 from viewslots.data.sources.nerfstudio import Frame
@@ -63,7 +63,7 @@ class PictureFolders:
             self.notes.append("the cameras have lens distortion (k1, ...), which is not undone")
 
     def _find(self, root: Path) -> None:
-        folders = None if any(map(self._is_scene, self._tree.folders(root))) else split_folders(self._tree, bool)
+        folders = None if any(map(self._is_scene, self._tree.folders(root))) else self._split_folders()
         self.splits = None if folders is None else []
         self._scenes = []
         for split, folder in ({"": root} if folders is None else folders).items():
@@ -71,6 +71,9 @@ class PictureFolders:
             self._scenes += found
             if self.splits is not None:
                 self.splits += [split] * len(found)
+
+    def _split_folders(self) -> dict[str, Path] | None:
+        return split_folders(self._tree, lambda folder: True, lambda name: SPLIT_OF_NAME.get(name.lower()))
 
     def _is_scene(self, folder: Path) -> bool:
         """Of several videos in a folder, each is a scene; pictures belong to the scene of their folder."""

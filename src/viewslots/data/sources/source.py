@@ -91,6 +91,9 @@ def open_source(kind: str, path: Path, options: Options) -> Source:
         raise UserError(f"no kind of source {shown(kind)}; choose one of {', '.join(KINDS)}")
     if not path.exists():
         raise UserError(f"{one_line(path)}: no such file or folder")
+    for option in ("resolution", "background"):
+        if getattr(options, option) is not None and option not in KINDS[kind].options:
+            raise UserError(f"--{option}: the kind {kind} has no such choice; leave it out")
     module, name = KINDS[kind].place.split(":")
     source: Source = getattr(importlib.import_module(module), name)(path, options)
     if not source.names:
@@ -108,6 +111,7 @@ class Tree:
             raise UserError(f"{one_line(root)}: must be a folder")
 
     def entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        self.require_inside(folder)
         with plain_errors("reading", folder), os.scandir(folder) as found:
             entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda e: e.name)
         for entry in entries:
@@ -131,7 +135,15 @@ class Tree:
         return path.relative_to(self.root).as_posix()
 
 
-def split_folders(tree: Tree, holds_scenes: Callable[[Path], bool]) -> dict[str, Path] | None:
+def own_split(name: str) -> str | None:
+    """The split that a folder or file is named for: `train`, `clevr_567_test`, `room-val`, but not `test1-large`."""
+    last = name.lower().replace("-", "_").rpartition("_")[2]
+    return SPLIT_OF_NAME.get(name.lower()) or SPLIT_OF_NAME.get(last)
+
+
+def split_folders(
+    tree: Tree, holds_scenes: Callable[[Path], bool], own_split: Callable[[str], str | None] = own_split
+) -> dict[str, Path] | None:
     """Split -> its folder, where the folders of a source are named for splits; None where it has none of its own."""
     folders = [folder for folder in tree.folders(tree.root) if holds_scenes(folder)]
     if not any(own_split(folder.name) for folder in folders):
@@ -151,12 +163,6 @@ def spread(count: int, most: int | None) -> list[int]:
     if most is None or most >= count:
         return list(range(count))
     return [(2 * place + 1) * count // (2 * most) for place in range(most)]
-
-
-def own_split(name: str) -> str | None:
-    """The split that a folder or file is named for: `train`, `clevr_567_test`, `room-val`, but not `test1-large`."""
-    last = name.lower().replace("-", "_").rpartition("_")
-    return SPLIT_OF_NAME.get(name.lower()) or SPLIT_OF_NAME.get(last[2])
 
 
 def segment_of(indices: Integer[np.ndarray, "H W"], name: str) -> UInt8[np.ndarray, "H W"]:

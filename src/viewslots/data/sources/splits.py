@@ -1,4 +1,6 @@
-"""Which scene goes to which split: the source's own, or every tenth to valid; `--split NAME=RULE` moves scenes.
+"""Which scene goes to which split: the source's own; or every tenth, at least one, to valid and the rest to train.
+
+`--split NAME=RULE` moves scenes, and where it moves some to valid, no others go there by default.
 
 A rule is a list with commas of numbers (scenes count from 0 in the order of the source), ranges `A-B` with both ends,
 `A-B:STEP`, and patterns of names such as `kitchen*`. Scenes of the split `none` are left out.
@@ -23,7 +25,7 @@ def split_scenes(source: Source, rules: Sequence[str]) -> dict[str, list[int]]:
     """Split -> its scenes in the order of the source; the usual splits first, no empty ones."""
     moved = _moved(source.names, rules)
     free = [scene for scene in range(len(source.names)) if scene not in moved]
-    held_out = set(free[EVERY - 1 :: EVERY] or free[-1:])
+    held_out = set() if "valid" in moved.values() else set(free[EVERY - 1 :: EVERY] or free[-1:])
     chosen: dict[str, list[int]] = {}
     for scene in range(len(source.names)):
         if scene in moved:

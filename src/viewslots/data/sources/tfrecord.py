@@ -21,7 +21,7 @@ from viewslots.files import open_regular, plain_errors, readable
 
 MOST_RECORD = 64 * 2**20
 """CLEVR's records, the largest we know, have 3 MiB."""
-LANES = 2048
+LANES = 4096
 SMALL = 256
 """Below this many bytes a plain loop is faster."""
 
@@ -108,6 +108,10 @@ def _table() -> UInt32[np.ndarray, "256"]:
 
 TABLE = _table()
 BYTES = TABLE.tolist()
+AFTER = [TABLE]
+"""What a byte makes of the checksum when 0, 1, 2, 3 more follow: four bytes are taken at a time."""
+for _ in range(3):
+    AFTER.append(TABLE[AFTER[-1] & 255] ^ AFTER[-1] >> 8)
 
 
 def crc32c(data: bytes) -> int:
@@ -121,16 +125,19 @@ def crc32c(data: bytes) -> int:
         for byte in data:
             crc = BYTES[(crc ^ byte) & 255] ^ crc >> 8
         return crc ^ 0xFFFFFFFF
-    steps = -(-len(data) // LANES)
-    padded = np.zeros(steps * LANES, np.uint8)
+    steps = -(-len(data) // (4 * LANES))
+    padded = np.zeros(4 * steps * LANES, np.uint8)
     padded[-len(data) :] = np.frombuffer(data, np.uint8)
     padded[len(padded) - len(data) :][:4] ^= 255
     state = np.zeros(LANES, np.uint32)
-    for column in np.ascontiguousarray(padded.reshape(LANES, steps).T):
-        state = TABLE[(state ^ column) & 255] ^ state >> 8
+    for word in np.ascontiguousarray(padded.view("<u4").reshape(LANES, steps).T):
+        state ^= word
+        low, high = AFTER[3][state & 255] ^ AFTER[2][state >> 8 & 255], AFTER[1][state >> 16 & 255]
+        state = low ^ high ^ AFTER[0][state >> 24]
+    length = 4 * steps
     while len(state) > 1:
-        state = _moved(state[0::2], zeros(steps)) ^ state[1::2]
-        steps *= 2
+        state = _moved(state[0::2], zeros(length)) ^ state[1::2]
+        length *= 2
     return int(state[0]) ^ 0xFFFFFFFF
 
 

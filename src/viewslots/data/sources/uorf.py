@@ -30,8 +30,12 @@ from viewslots.data.sources.source import (
 from viewslots.errors import UserError
 from viewslots.types import BACKGROUND
 
-VIEW = re.compile(r"(?P<stem>.*_sc(?P<scene>\d{4,6})_az\d+(?:_el\d+)?(?:_dist\d+)?)\.png")
-UORF_NAME = re.compile(r"_az\d+_el\d+$")
+OTHERS = "mask|mask_for_moving|mask_for_bg|mask_for_providing_bg|moved|changed|providing_bg|depth"
+VIEW = re.compile(rf".*_sc(?P<scene>\d{{4,6}})_(?!.*(?:{OTHERS})\.png$).+\.png")
+"""Of all pictures of a scene, those of the scene itself."""
+OF_UORF = re.compile(r".*(_azi_rot\.txt|_depth\.npy|_az\d+_el\d+\.png)")
+OF_UOCF = re.compile(r".*_intrinsics\.txt|\d{5}_sc\d{4}_az\d\d(_dist\d)?\.png")
+"""Names of files that only one of the two has."""
 FOCAL_SHARES = (350 / 320, 350 / 240)
 """Of width and height, where no file says."""
 
@@ -43,20 +47,22 @@ class Uorf(PictureFiles):
         super().__init__(path, options)
         folders = split_folders(self._tree, lambda folder: any(map(VIEW.fullmatch, self._names(folder))))
         self.splits = None if folders is None else []
-        self._of_uorf = False
+        of_uorf = of_uocf = False
         for split, folder in ({"": path} if folders is None else folders).items():
             scenes: dict[int, list[Path]] = {}
             names = self._names(folder)
             for name in names:
                 if match := VIEW.fullmatch(name):
                     scenes.setdefault(int(match["scene"]), []).append(folder / name)
-                self._of_uorf |= name.endswith("_azi_rot.txt") or bool(UORF_NAME.search(name.removesuffix(".png")))
+                of_uorf |= OF_UORF.fullmatch(name) is not None
+                of_uocf |= OF_UOCF.fullmatch(name) is not None
             for scene in sorted(scenes):
                 views = scenes[scene]
                 self._pictures.append([views[place] for place in spread(len(views), options.views)])
                 self.names.append(self._tree.name(folder / f"sc{scene:04d}"))
             if self.splits is not None:
                 self.splits = [*self.splits, *([split] * len(scenes))]
+        self._of_uorf = of_uorf or not of_uocf
         masks = [self._paths(scene, "_mask.png", "mask", "--no-masks") for scene in range(len(self.names))]
         self._masks = masks if options.masks else [[] for _ in masks]
         poses = [self._paths(scene, "_RT.txt", "pose", "--no-cameras") for scene in range(len(self.names))]
