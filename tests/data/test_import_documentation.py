@@ -12,6 +12,7 @@ from importing import noise, scenes_of
 from PIL import Image
 
 from viewslots import cli
+from viewslots.bench import imports
 from viewslots.commands.data import import_data
 from viewslots.data.sources.kinds import KINDS
 from viewslots.data.store import Store
@@ -67,3 +68,11 @@ def test_the_page_names_every_kind_and_options_that_exist() -> None:
     assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", PAGE, re.MULTILINE)) == set(KINDS) - {"pictures"}
     options = {f"--{name}" for name in signature(import_data).parameters} | {"--no-masks", "--no-cameras"}
     assert set(re.findall(r"--[a-z][a-z-]*", PAGE)) <= options
+
+
+def test_bench_import_reads_what_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VIEWS", "SMALL_SCENES", "LARGE_SCENES", "RECORDS"):
+        monkeypatch.setattr(imports, name, 2)
+    rows = imports.bench_import("cpu", 0.0, seed=1)["rows"]
+    assert [row["pictures"] for row in rows] == [4, 4, 2]
+    assert all(row["pictures_per_second"] > 0 for row in rows)

@@ -46,6 +46,8 @@ def photos(tmp_path: Path) -> Path:
 def test_every_tenth_scene_is_valid_and_pixels_stay_as_they_are(photos: Path) -> None:
     (photos / "scene00" / "notes.txt").write_text("not a picture")
     (photos / ".DS_Store").write_bytes(b"hidden")
+    (photos / "__MACOSX").mkdir()
+    (photos / "scene00" / "._view0.png").write_bytes(b"hidden")
     store = imported(photos)
     assert store.splits == ("train", "valid")
     assert store.meta.plan.keys == ("image",)
@@ -89,8 +91,8 @@ def test_split_moves_scenes(photos: Path, tmp_path: Path) -> None:
         ("../up=1",): "must be NAME=RULE",
         ("valid=12",): r"12 is no range within the scenes 0\.\.11",
         ("valid=5-3",): "5-3 is no range",
-        ("valid=kitchen*",): r"no scene is called 'kitchen\*'; the first is scene00",
-        ("valid=1", "test1=0-3"): "scene scene01 is asked for in valid and in test1",
+        ("valid=kitchen*",): r"no scene is called 'kitchen\*'; the first is 'scene00'",
+        ("valid=1", "test1=0-3"): "scene 'scene01' is asked for in valid and in test1",
         ("none=*",): "leaves no scene",
     }.items():
         refused(photos, message, splits=rules)

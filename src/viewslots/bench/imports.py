@@ -15,6 +15,7 @@ from viewslots.data.sources.tfrecord import crc32c, masked
 from viewslots.provenance import provenance
 
 VIEWS = 10
+SMALL_SCENES, LARGE_SCENES, RECORDS = 40, 4, 60
 ENTITIES = 11
 
 
@@ -29,11 +30,11 @@ def bench_import(device: str, seconds: float, seed: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as name:
             kind, asked, source = what.split(",")[0], Import(), Path(name) / "source"
             if "PNG" in what:
-                count = _folders(source, 40, 128, 128, ".png", seed)
+                count = _folders(source, SMALL_SCENES, 128, 128, ".png", seed)
             elif "JPEG" in what:
-                count, asked = _folders(source, 4, 1200, 1600, ".jpg", seed), Import(size=(128, 128))
+                count, asked = _folders(source, LARGE_SCENES, 1200, 1600, ".jpg", seed), Import(size=(128, 128))
             else:
-                count = _records(source, 60, seed)
+                count = _records(source, RECORDS, seed)
             rows.append({"what": what, "pictures": count} | _timed(kind, asked, source, count, seconds))
     return {"provenance": provenance(), "seed": seed, "rows": rows}
 

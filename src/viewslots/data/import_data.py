@@ -19,10 +19,11 @@ from viewslots import __version__
 from viewslots.data import format as layout
 from viewslots.data.checks import first_violation
 from viewslots.data.format import KEYS, MAX_SIDE, Plan, Size, SplitPlan
+from viewslots.data.picture_files import one_line
 from viewslots.data.resize import Resize
 from viewslots.data.sources.source import Facts, Options, Picture, Source, View, open_source
 from viewslots.data.sources.splits import split_scenes
-from viewslots.data.writer import StoreWriter
+from viewslots.data.writer import StoreWriter, require_free
 from viewslots.errors import UserError
 from viewslots.files import plain_errors, sha256
 from viewslots.types import COVERED, SCENE_KEYS, Progress
@@ -55,7 +56,7 @@ class Import:
         """On record with the data set: kind and options, as on the command line."""
         words = [kind, *(f"--split {rule}" for rule in self.splits)]
         words += [] if self.size is None else ["--size {}x{}".format(*self.size)]
-        words += [] if self.crop == 1 else [f"--crop {self.crop:g}"]
+        words += [] if self.crop == 1 else [f"--crop {self.crop}"]
         for name, value in vars(self.options).items():
             words += [] if value in (None, True) else [f"--no-{name}" if value is False else f"--{name} {value}"]
         text = " ".join(words)
@@ -82,6 +83,7 @@ def import_data(
     asked = asked or Import()
     if out.resolve().is_relative_to(path.resolve()):
         raise UserError(f"{out}: inside the source; choose another --out")
+    require_free(out)
     with closing(open_source(kind, path, asked.options)) as source:
         survey = Survey(source, asked, split_scenes(source, asked.splits))
         record = _looked_at(source, path, survey, asked.words(kind), looking or (lambda done, total: None))
@@ -113,7 +115,7 @@ class Survey:
         self._first: Picture | None = None
 
     def look(self, scene: int) -> None:
-        facts, name, split = self.source.facts(scene), self.source.names[scene], self.split_of[scene]
+        facts, name, split = self.source.facts(scene), one_line(self.source.names[scene]), self.split_of[scene]
         keys = frozenset(key for key in facts.keys if not self.asked.leaves_out(key))
         other, known = self._keys.setdefault(split, (name, keys))
         if known != keys:
@@ -141,7 +143,8 @@ class Survey:
 
     def plan(self, record: layout.Source) -> Plan:
         assert self._first is not None
-        height, width = self.asked.size or self._resize(self._first.size)[1:]
+        change = self._resize(self._first.size)
+        height, width = change.height, change.width
         counts = [len(facts.pictures) for facts in self._facts.values()]
         views = max(counts)
         keys = {split: set(known) for split, (_, known) in self._keys.items()}
@@ -169,9 +172,8 @@ class Survey:
             keys=every,
         )
 
-    def _resize(self, size: tuple[int, int]) -> tuple[Resize, int, int]:
-        change = Resize.of_middle(size, self.asked.crop, self.asked.size)
-        return change, change.height, change.width
+    def _resize(self, size: tuple[int, int]) -> Resize:
+        return Resize.of_middle(size, self.asked.crop, self.asked.size)
 
     def arrays(self, scene: int, plan: Plan) -> dict[str, NDArray[Any]]:
         """One scene as the format has it, with every promise checked."""
@@ -180,24 +182,25 @@ class Survey:
         arrays = {key: np.zeros((1, *KEYS[key].shape(size)[1:]), KEYS[key].dtype) for key in keys}
         facts, count = self._facts[scene], 0
         for view, picture in zip(self.source.views(scene), facts.pictures, strict=True):
-            for key, value in self._changed(view, picture, keys, size.slots).items():
+            for key, value in self._changed(view, picture, keys).items():
                 arrays[key][0 if key in SCENE_KEYS else (0, count)] = value
             count += 1
         if "num_views" in arrays:
             arrays["num_views"][0] = count
         if violation := first_violation(arrays, size.slots):
-            where = self.source.names[scene] if violation.view is None else facts.pictures[violation.view].name
+            scene_name = one_line(self.source.names[scene])
+            where = scene_name if violation.view is None else facts.pictures[violation.view].name
             raise UserError(f"{where}: {violation.key}: {violation.wrong}")
         return arrays
 
-    def _changed(self, view: View, picture: Picture, keys: Sequence[str], slots: int) -> dict[str, NDArray[Any]]:
+    def _changed(self, view: View, picture: Picture, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
         """A view cut and resized."""
         image = view["image"]
         if self.asked.size is None and image.shape[:2] != picture.size:
             raise UserError(
                 f"{picture.name}: {_text(image.shape[:2])} pixels where {_text(picture.size)} are announced"
             )
-        change, *_ = self._resize(image.shape[:2])
+        change = self._resize(image.shape[:2])
         changed = {key: view[key] for key in keys if key in view}
         changed["image"] = change.picture(image)
         for key in ("segment", "overlap", "shapes", "shadows"):
@@ -243,7 +246,8 @@ def _looked_at(source: Source, path: Path, survey: Survey, words: str, looking: 
         looking(done, total)
     listing = "".join(f"{name} {bytes_} {digest}\n" for name, bytes_, digest in sorted(lines))
     whole = lines[0][2] if files == [path] else hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
-    name = "".join(letter if letter.isprintable() else "?" for letter in path.resolve().name)[:200] or "folder"
+    called = path.name or path.resolve().name or "folder"
+    name = "".join(letter if letter.isprintable() else "?" for letter in called)[:200]
     return layout.Source(name, size, whole, words)
 
 

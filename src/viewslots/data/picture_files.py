@@ -67,7 +67,7 @@ def picture_size(path: Path) -> tuple[int, int]:
     name = one_line(path)
     require_readable_kind(_beginning(path), name, path.suffix.lower())
     with damage(name), open_regular(path) as file, _pillow(file) as image:
-        _require_pixels(image, name)
+        require_pixels(image, name)
         turned = image.format == "JPEG" or "exif" in image.info  # asking others would decode them
         turned = turned and image.getexif().get(ORIENTATION, 1) in SIDEWAYS
         return (image.width, image.height) if turned else (image.height, image.width)
@@ -77,7 +77,7 @@ def read_indices(path: Path) -> Integer[np.ndarray, "H W"]:
     """An index mask: palette indices and grey levels as they are, 8 or 16 bits; RGB only where it is grey."""
     name = one_line(path)
     with damage(name), opened(file_bytes(path, name, STORED_BYTES), name) as image:
-        _require_pixels(image, name)
+        require_pixels(image, name)
         values = np.asarray(image)
     if values.dtype == bool:
         values = values.astype(np.uint8)
@@ -174,7 +174,7 @@ def damage(name: str) -> Iterator[None]:
         raise UserError(f"{name}: damaged or cut off ({reason}); save the picture again") from error
 
 
-def _require_pixels(image: Image.Image, name: str) -> None:
+def require_pixels(image: Image.Image, name: str) -> None:
     if image.width * image.height > MOST_PIXELS:
         raise UserError(too_large(name))
 
@@ -185,7 +185,7 @@ def too_large(name: str) -> str:
 
 def image_pixels(image: Image.Image, name: str) -> UInt8[np.ndarray, "H W 3"] | Float[np.ndarray, "H W 3"]:
     """Pixels of 0..255 of a PIL picture of any mode; the first frame if there are several."""
-    _require_pixels(image, name)
+    require_pixels(image, name)
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith(("I", "F")):
         return array_pixels(np.asarray(upright), name)

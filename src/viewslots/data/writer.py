@@ -64,7 +64,7 @@ class StoreWriter:
         self._flushed_at = time.monotonic()
         parse_plan(plan.to_json(), self.path / MAKING)  # what could not be read again is refused before it is written
         with plain_errors("writing", self.path):
-            _require_free(self.path)
+            require_free(self.path)
             self._created = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FolderLock(self.path / LOCK)
@@ -149,7 +149,7 @@ class StoreWriter:
 
     def _start(self) -> None:
         """Fresh folder or interrupted one: the state is judged only now that nobody else can change it."""
-        _require_free(self.path)
+        require_free(self.path)
         if (self.path / MAKING).exists():
             self._resume()
         require_space(self.path, self._missing_bytes())
@@ -216,7 +216,7 @@ class StoreWriter:
                 raise ValueError(f"{key} is {arrays[key].dtype}{arrays[key].shape}, not {KEYS[key].dtype}{shape}")
 
 
-def _require_free(path: Path) -> None:
+def require_free(path: Path) -> None:
     """Refuse whatever we must not write into: a file, a finished data set, somebody's other files."""
     if path.exists() and not path.is_dir():
         raise UserError(f"{path}: is a file; choose another place")

@@ -59,6 +59,7 @@ class _IndexMasks(PictureFiles):
 
 
 METADATA = "metadata.json"
+MOVI_PICTURE = re.compile(r"rgba_(\d{5})\.png")
 MOST_FRAMES = 1024
 
 
@@ -70,7 +71,8 @@ class Movi(_IndexMasks):
 
     def __init__(self, path: Path, options: Options) -> None:
         super().__init__(path, options)
-        self._metadata: list[Path] = []
+        self._frames: list[int] = []
+        self._cameras: dict[int, tuple[Float64[np.ndarray, "M 4 4"], float]] = {}
         alone = (path / METADATA).is_file()
         folders = None if alone else split_folders(self._tree, self._holds_scenes)
         self.splits = None if folders is None else []
@@ -89,54 +91,57 @@ class Movi(_IndexMasks):
 
     def _add(self, folder: Path, name: str) -> None:
         present = {file.name for file in self._tree.files(folder)}
-        if METADATA not in present:
-            raise UserError(f"{one_line(folder / METADATA)}: no such file or folder")
-        about = Fields(read_json(folder / METADATA), folder / METADATA)
-        frames = Fields(about.mapping("metadata"), folder / METADATA).whole("num_frames", 1, MOST_FRAMES)
+        frames = sum(MOVI_PICTURE.fullmatch(file) is not None for file in present)
+        needed = [METADATA, *(f"rgba_{frame:05d}.png" for frame in range(max(1, frames)))]
+        for file in needed:
+            if file not in present:
+                raise UserError(f"{one_line(folder / file)}: missing, but other files of the scene are there")
         chosen = spread(frames, self._options.views)
-        for frame in range(frames):
-            if f"rgba_{frame:05d}.png" not in present:
-                raise UserError(
-                    f"{one_line(folder / f'rgba_{frame:05d}.png')}: missing; {METADATA} says {frames} frames"
-                )
-        self._pictures.append([folder / f"rgba_{frame:05d}.png" for frame in chosen])
         masks = [folder / f"segmentation_{frame:05d}.png" for frame in chosen]
         there = self._options.masks and self._present(masks, "mask", "--no-masks")
+        self._pictures.append([folder / f"rgba_{frame:05d}.png" for frame in chosen])
         self._masks.append(masks if there else [])
-        self._metadata.append(folder / METADATA)
+        self._frames.append(frames)
         self.names.append(name)
 
     def _beside(self, scene: int) -> Iterator[Path]:
         yield from super()._beside(scene)
-        yield self._metadata[scene]
-
-    def _counted(self, scene: int) -> int | None:
-        instances = read_json(self._metadata[scene]).get("instances")
-        return len(instances) if isinstance(instances, list) else None
+        yield self._pictures[scene][0].with_name(METADATA)
 
     def _known(self, scene: int) -> tuple[set[str], int]:
+        path = self._pictures[scene][0].with_name(METADATA)
+        about, frames = read_json(path), self._frames[scene]
+        told = Fields(Fields(about, path).mapping("metadata"), path).whole("num_frames", 1, MOST_FRAMES)
+        if told != frames:
+            raise UserError(f"{one_line(path)}: says {told} frames, but there are {frames}")
+        instances = about.get("instances")
+        self._told = len(instances) if isinstance(instances, list) else None
         keys, slots = super()._known(scene)
-        camera = read_json(self._metadata[scene]).get("camera")
-        return keys | ({"pose", "intrinsics"} if camera and self._options.cameras else set()), slots
-
-    def views(self, scene: int) -> Iterator[View]:
-        path = self._metadata[scene]
-        raw = read_json(path)
-        cameras = raw.get("camera") if self._options.cameras else None
-        frames = Fields(Fields(raw, path).mapping("metadata"), path).whole("num_frames", 1, MOST_FRAMES)
+        if "camera" not in about or not self._options.cameras:
+            return keys, slots
+        lens = Fields(about, path).mapping("camera")
         chosen = spread(frames, self._options.views)
-        for place, view in enumerate(super().views(scene)):
-            if not cameras:
-                yield view
-                continue
-            lens = Fields(raw, path).mapping("camera")
-            position = _row(lens, "positions", chosen[place], 3, path)
-            pose = np.eye(4)
-            pose[:3, :3] = rotation(_row(lens, "quaternions", chosen[place], 4, path), path)
-            pose[:3, 3] = position
-            height, width = view["image"].shape[:2]
-            focal = _number(lens, "focal_length", path) / _number(lens, "sensor_width", path) * width
-            yield {**view, "pose": pose, "intrinsics": np.array([focal, focal, width / 2, height / 2])}
+        poses = np.stack([_pose(lens, frame, path) for frame in chosen])
+        self._cameras[scene] = poses, _number(lens, "focal_length", path) / _number(lens, "sensor_width", path)
+        return keys | {"pose", "intrinsics"}, slots
+
+    def _counted(self, scene: int) -> int | None:
+        return self._told
+
+    def _truth(self, scene: int, place: int, height: int, width: int) -> View:
+        truth = super()._truth(scene, place, height, width)
+        if scene not in self._cameras:
+            return truth
+        poses, focal = self._cameras[scene]
+        intrinsics = np.array([focal * width, focal * width, width / 2, height / 2])
+        return {**truth, "pose": poses[place], "intrinsics": intrinsics}
+
+
+def _pose(lens: Mapping[str, Any], frame: int, path: Path) -> Float64[np.ndarray, "4 4"]:
+    pose = np.eye(4)
+    pose[:3, :3] = rotation(_row(lens, "quaternions", frame, 4, path), path)
+    pose[:3, 3] = _row(lens, "positions", frame, 3, path)
+    return pose
 
 
 def _number(raw: Mapping[str, Any], name: str, path: Path) -> float:

@@ -101,6 +101,10 @@ def open_source(kind: str, path: Path, options: Options) -> Source:
     return source
 
 
+HIDDEN = (".", "__MACOSX")
+"""How files begin that systems leave behind."""
+
+
 class Tree:
     """The files of a folder. Links that lead out of it are refused, hidden files left alone."""
 
@@ -113,7 +117,7 @@ class Tree:
     def entries(self, folder: Path) -> list[os.DirEntry[str]]:
         self.require_inside(folder)
         with plain_errors("reading", folder), os.scandir(folder) as found:
-            entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda e: e.name)
+            entries = sorted((one for one in found if not one.name.startswith(HIDDEN)), key=lambda one: one.name)
         for entry in entries:
             if entry.is_symlink():
                 self.require_inside(Path(entry.path))

@@ -50,7 +50,7 @@ def _moved(names: Sequence[str], rules: Sequence[str]) -> dict[int, str]:
             raise UserError(f"--split {shown(rule)}: must be NAME=RULE, such as valid=40-49 or test1=kitchen*")
         for scene in _matching(names, what, rule):
             if moved.setdefault(scene, split) != split:
-                raise UserError(f"--split: scene {names[scene]} is asked for in {moved[scene]} and in {split}")
+                raise UserError(f"--split: scene {shown(names[scene])} is asked for in {moved[scene]} and in {split}")
     return moved
 
 
@@ -65,5 +65,5 @@ def _matching(names: Sequence[str], what: str, rule: str) -> Iterator[int]:
             continue
         found = [scene for scene, name in enumerate(names) if fnmatchcase(name, part)]
         if not found:
-            raise UserError(f"--split {shown(rule)}: no scene is called {shown(part)}; the first is {names[0]}")
+            raise UserError(f"--split {shown(rule)}: no scene is called {shown(part)}; the first is {shown(names[0])}")
         yield from found

@@ -17,7 +17,7 @@ from jaxtyping import Integer
 from numpy.typing import NDArray
 
 from viewslots.data.format import MAX_SLOTS
-from viewslots.data.picture_files import STORED_BYTES, damage, file_bytes, one_line, opened
+from viewslots.data.picture_files import STORED_BYTES, damage, file_bytes, one_line, opened, require_pixels
 from viewslots.data.sources.source import (
     OPENCV_AXES,
     Options,
@@ -132,8 +132,7 @@ def read_colours(path: Path) -> Integer[np.ndarray, "H W"]:
     """Colours as whole numbers, red first."""
     name = one_line(path)
     with damage(name), opened(file_bytes(path, name, STORED_BYTES), name) as image:
-        if image.width * image.height > 4096**2:
-            raise UserError(f"{name}: too large for a mask")
+        require_pixels(image, name)
         red, green, blue = np.moveaxis(np.asarray(image.convert("RGB"), np.int64), 2, 0)
     return red << 16 | green << 8 | blue
 
