@@ -242,10 +242,10 @@ def test_cut_gzip_streams(tmp_path: Path, keep: float) -> None:
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
-    """A gigabyte of zeros in a megabyte, promised as one record: its length is looked at first."""
+    """Zeros a thousand times the size of the file, promised as one record: its length is looked at first."""
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
     start = stream.compress(promise(2**30))
-    bomb = start + b"".join(stream.compress(bytes(2**24)) for _ in range(64)) + stream.flush()
+    bomb = start + b"".join(stream.compress(bytes(2**24)) for _ in range(16)) + stream.flush()
     (tmp_path / "set.tfrecords").write_bytes(bomb)
-    assert len(bomb) < 2**21
+    assert len(bomb) < 2**19
     refused("multi-object", tmp_path / "set.tfrecords", r"record 0: 1\.0 GiB long, more than 64\.0 MiB")
