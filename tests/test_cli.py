@@ -46,7 +46,17 @@ def test_version_and_help() -> None:
     assert viewslots("--version").stdout.startswith("viewslots 0.")
     assert viewslots("make-data", "--version").stdout.startswith("viewslots 0.")
     text = viewslots("--help").stdout
-    for command in ("demo", "make-data", "check-data", "convert", "render", "info", "bench"):
+    for command in (
+        "demo",
+        "make-data",
+        "import-data",
+        "export-data",
+        "check-data",
+        "convert",
+        "render",
+        "info",
+        "bench",
+    ):
         assert command in text
 
 
@@ -54,6 +64,7 @@ def test_bad_usage_exits_2() -> None:
     assert "nonsense" in viewslots("nonsense", code=2).stderr
     viewslots("make-data", "clevr-m1", code=2)
     viewslots("make-data", "clevr-m9", "--out", "x", code=2)
+    viewslots("import-data", "films", "x", "--out", "y", code=2)
 
 
 def test_make_data_makes_what_was_asked(tiny_set: Path) -> None:
@@ -111,6 +122,17 @@ def test_convert_there_and_back(tiny_set: Path, tmp_path: Path) -> None:
         for key in ("image", "segment", "shapes", "overlap"):
             np.testing.assert_array_equal(first.split(split)[key], again.split(split)[key])
     viewslots("check-data", tmp_path / "back")
+
+
+def test_export_and_import_again(tiny_set: Path, tmp_path: Path) -> None:
+    assert viewslots("export-data", tiny_set, "--out", tmp_path / "folders").stdout == f"{tmp_path / 'folders'}\n"
+    done = viewslots("import-data", "pictures", tmp_path / "folders", "--out", tmp_path / "again")
+    assert done.stdout == f"{tmp_path / 'again'}\n"
+    first, again = Store.open(tiny_set), Store.open(tmp_path / "again")
+    assert set(again.splits) == set(first.splits)
+    for split in again.splits:
+        for key in ("image", "segment"):
+            np.testing.assert_array_equal(first.split(split)[key], again.split(split)[key])
 
 
 def test_render_reads_a_reference_as_it_is(tmp_path: Path) -> None:
@@ -178,6 +200,9 @@ def test_info_counts_the_papers_parameters() -> None:
         (("make-data", "clevr-m1", "--out", "x", "--art", "y"), "--art"),
         (("check-data", "/nonexistent"), "/nonexistent"),
         (("convert", "/nonexistent.h5", "/tmp/never-made"), "/nonexistent.h5"),
+        (("import-data", "pictures", "/nonexistent", "--out", "x"), "/nonexistent"),
+        (("import-data", "movi", "/tmp", "--out", "x", "--size", "wide"), "--size wide"),
+        (("export-data", "/nonexistent", "--out", "x"), "/nonexistent"),
         (("render", "/nonexistent.json", "--out", "/tmp/never.npz"), "/nonexistent.json"),
         (("render", REFERENCES / "ref_00.json", "--out", "/nonexistent/x.npz"), "/nonexistent"),
         (("render", REFERENCES / "ref_00.npz", "--out", "/tmp/never.npz"), "ref_00.npz"),

@@ -9,7 +9,7 @@ import tyro
 
 from viewslots import __version__
 from viewslots.commands.bench import bench
-from viewslots.commands.data import check_data, convert, make_data, render
+from viewslots.commands.data import check_data, convert, export_data, import_data, make_data, render
 from viewslots.commands.decompose import decompose
 from viewslots.commands.demo import demo
 from viewslots.commands.evaluation import estimate_viewpoints, evaluate, report
@@ -25,6 +25,8 @@ from viewslots.terminal import lasting_streams, say
 COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
     "make-data": make_data,
+    "import-data": import_data,
+    "export-data": export_data,
     "check-data": check_data,
     "convert": convert,
     "render": render,
@@ -56,7 +58,7 @@ def main() -> None:
         )
         sys.stdout.flush()
     except KeyboardInterrupt:
-        resumes = sys.argv[1:2] in (["make-data"], ["convert"])
+        resumes = sys.argv[1:2] in (["make-data"], ["import-data"], ["convert"])
         say("viewslots: interrupted" + ("; the same command goes on where it stopped" if resumes else ""))
         raise SystemExit(130) from None
     except BrokenPipeError:

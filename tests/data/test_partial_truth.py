@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -247,12 +248,56 @@ def test_nothing_but_background(tmp_path: Path) -> None:
     check_dataset(folder)
 
 
-def test_what_one_group_lacks_all_lack(full: Path, tmp_path: Path) -> None:
+def test_what_one_group_lacks_the_others_keep(full: Path, tmp_path: Path) -> None:
     file = convert(full, tmp_path / "set.h5")
     with h5py.File(file, "a") as opened:
         del opened["valid/pose"], opened["train/masks"]
     store = Store.open(convert(file, tmp_path / "set"))
-    assert "pose" not in store.meta.plan.keys
-    assert "shapes" not in store.meta.plan.keys
-    assert {"segment", "num_objects", "num_views", "intrinsics"} <= set(store.meta.plan.keys)
+    assert set(KEYS) - set(store.split("valid").arrays) == {"pose"}
+    assert set(KEYS) - set(store.split("train").arrays) == {"shapes"}
+    assert set(KEYS) == set(store.split("test2").arrays)
+    check_dataset(store.path)
     np.testing.assert_array_equal(store.split("train")["segment"], np.load(full / "train" / "segment.npy"))
+
+
+def test_a_group_with_fewer_views_is_padded(made: Path, tmp_path: Path) -> None:
+    file = convert(made, tmp_path / "set.h5")
+    with h5py.File(file, "a") as opened:
+        for name, dataset in list(opened["valid"].items()):
+            rows = dataset[()] if name == "num_objects" else dataset[:, :2]
+            del opened[f"valid/{name}"]
+            opened[f"valid/{name}"] = rows
+    store = Store.open(convert(file, tmp_path / "set"))
+    check_dataset(store.path)
+    assert store.split("valid")["num_views"].tolist() == [2, 2]
+    assert store.split("train")["num_views"].tolist() == [3] * 5
+    np.testing.assert_array_equal(store.split("valid")["image"][:, :2], np.load(made / "valid" / "image.npy")[:, :2])
+
+
+def rewritten(folder: Path, change: Callable[[dict], object]) -> Path:
+    meta = json.loads((folder / "meta.json").read_text())
+    change(meta)
+    (folder / "meta.json").write_text(json.dumps(meta))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda meta: meta["splits"]["train"].update(without=["image"]), "split train cannot be without"),
+        (lambda meta: meta["splits"]["train"].update(without="segment"), "split train cannot be without"),
+        (lambda meta: meta["splits"]["train"].update(without=[{}]), "split train cannot be without"),
+        (lambda meta: meta["splits"]["train"].update(without=["segment"]), "its list of files does not fit"),
+        (lambda meta: [s.update(without=["camera"]) for s in meta["splits"].values()], "no split has the key camera"),
+        (
+            lambda meta: (meta.update(format_version=1), meta["splits"]["train"].update(without=["camera"])),
+            "split train cannot be without",
+        ),
+    ],
+)
+def test_lies_about_what_a_split_lacks(
+    made: Path, tmp_path: Path, change: Callable[[dict], object], message: str
+) -> None:
+    shutil.copytree(made, tmp_path / "set")
+    with pytest.raises(UserError, match=message):
+        Store.open(rewritten(tmp_path / "set", change))

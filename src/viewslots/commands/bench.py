@@ -10,7 +10,7 @@ from viewslots.terminal import Device, pick_device, print_json
 
 
 def bench(
-    what: Positional[Literal["scenes", "train", "infer", "metrics"]],
+    what: Positional[Literal["scenes", "train", "infer", "metrics", "import"]],
     experiments: Positional[
         Annotated[tuple[str, ...], arg(metavar="[EXPERIMENT...]", help_behavior_hint="(default: one of each method)")]
     ] = (),
@@ -24,13 +24,15 @@ def bench(
 
     Args:
         what: scenes: pictures a second of the renderer; train: steps a second, plain and fast; infer: seconds to
-            load a model and to decompose a scene; metrics: seconds to score 500 scenes, beside scikit-learn.
+            load a model and to decompose a scene; metrics: seconds to score 500 scenes, beside scikit-learn; import:
+            pictures a second from files to a data set.
         experiments: Of train: those to measure, such as slot-attention/dsprites.
         out: File to write as well.
         device: What to measure.
         seconds: Least time for each figure; of the scenes, the slowest needs a minute on a CPU whatever you say.
         seed: Seed of the scenes.
     """
+    from viewslots.bench.imports import bench_import
     from viewslots.bench.infer import bench_infer
     from viewslots.bench.metrics import bench_metrics
     from viewslots.bench.scenes import bench_scenes
@@ -45,7 +47,7 @@ def bench(
     if what == "train":
         result = bench_train(where, seconds, seed, experiments)
     else:
-        others = {"scenes": bench_scenes, "infer": bench_infer, "metrics": bench_metrics}
+        others = {"scenes": bench_scenes, "infer": bench_infer, "metrics": bench_metrics, "import": bench_import}
         result = others[what](where, seconds, seed)
     if out is not None:
         write_json(out, result)

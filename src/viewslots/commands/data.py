@@ -1,12 +1,15 @@
-"""make-data, check-data, convert, render."""
+"""make-data, import-data, export-data, check-data, convert, render."""
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
+from tyro.extras import literal_type_from_choices
 
+from viewslots.data.sources.kinds import KINDS
 from viewslots.errors import UserError
-from viewslots.terminal import Device, Progress, pick_device, print_json
+from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 DataName = Literal["clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed", "clevr", "dsprites", "abstract"]
 QualityName = Literal["fast", "reference"]
@@ -63,6 +66,84 @@ def make_data(
             progress=progress,
         )
     print(path)
+
+
+if TYPE_CHECKING:
+    KindName = str
+else:
+    KindName = literal_type_from_choices(list(KINDS))
+
+
+def import_data(
+    kind: Positional[KindName],
+    source: Positional[Path],
+    /,
+    out: Path,
+    size: Annotated[str | None, arg(metavar="N|HxW", help_behavior_hint="(default: as in the source)")] = None,
+    crop: float = 1.0,
+    views: Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: all; 8 of a video)")] = None,
+    split: Annotated[tuple[str, ...], arg(metavar="[NAME=RULE...]", help_behavior_hint="(default: see below)")] = (),
+    masks: bool = True,
+    cameras: bool = True,
+    resolution: Annotated[str | None, arg(metavar="HxW", help_behavior_hint="(default: 128x128)")] = None,
+    background: Annotated[int | None, arg(metavar="LEVEL", help_behavior_hint="(default: as the set has it)")] = None,
+) -> None:
+    """Make a data set from pictures of your own or a public data set. If interrupted, the same command finishes it.
+
+    Args:
+        kind: What the source is; docs/your-own-data.md has the layout of each.
+        source: A folder or a file.
+        out: Folder to make.
+        size: Pictures of NxN from the middle square, or of HxW from the middle; never stretched.
+        crop: Share of each side that is kept, in the middle; before size.
+        views: At most so many views of a scene, evenly spread; of a video, its sharpest frames near these times.
+        split: Which scenes go to which split: numbers, ranges and names, as in valid=40-49 or test1=kitchen*,3. Others
+            stay in the source's own splits; where it has none, every tenth is valid and the rest train. The split none
+            is left out.
+        masks: Whether to read masks.
+        cameras: Whether to read cameras.
+        resolution: Of octscenes: the folder to read.
+        background: Of uorf: grey level of the background in masks.
+    """
+    from viewslots.data.checks import check_dataset
+    from viewslots.data.import_data import Import
+    from viewslots.data.import_data import import_data as import_scenes
+    from viewslots.data.sources.source import Options
+
+    options = Options(views, resolution, background, masks, cameras)
+    asked = Import(read_size(size), crop, split, options)
+    with Progress("files") as looking, Progress("scenes") as progress:
+        path, notes = import_scenes(kind, source, out, asked, looking=looking, progress=progress)
+    with Progress("scenes") as progress:
+        report = check_dataset(path, progress)
+    for note in notes:
+        say(f"note: {note}")
+    say(f"{', '.join(f'{name} {count}' for name, count in report.scenes.items())} scenes; {', '.join(report.keys)}")
+    print(path)
+
+
+def read_size(text: str | None) -> tuple[int, int] | None:
+    """N or HxW as height and width."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", text)
+    if match is None:
+        raise UserError(f"--size {text}: must be a number of pixels, such as 128, or HxW, such as 96x128")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def export_data(folder: Positional[Path], /, out: Path) -> None:
+    """Write a data set as folders of pictures, index masks and cameras, which import-data pictures reads again.
+
+    Args:
+        folder: The data set.
+        out: Folder to make.
+    """
+    from viewslots.data.exchange.folders import export_folders
+    from viewslots.data.store import Store
+
+    with Progress("scenes") as progress:
+        print(export_folders(Store.open(folder), out, progress))
 
 
 def check_data(folder: Positional[Path], /) -> None:

@@ -16,6 +16,14 @@ FORMAT_VERSION = 2
 SPLIT_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 """Split names are folder names: nothing here can climb out of the data set."""
 
+SPLIT_OF_NAME = {
+    **{"train": "train", "training": "train"},
+    **{"valid": "valid", "val": "valid", "validation": "valid"},
+    **{"test": "test1", "testing": "test1", "test1": "test1", "test_1": "test1"},
+    **{"general": "test2", "generalization": "test2", "test2": "test2", "test_2": "test2"},
+}
+"""What others call our splits: groups of the authors' files, folders and files of public data sets."""
+
 # A file that claims more than this is damaged or hostile; the largest real set known to us stays a hundred times below.
 MAX_SCENES = 100_000_000
 MAX_VIEWS = 1024
@@ -117,6 +125,12 @@ class Source:
     name: str
     bytes: int
     sha256: str
+    """Of a folder: of the list of its files, each a line with name, size and checksum."""
+    read_as: str = ""
+    """Kind and options of an import, which decide what becomes of the file."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value != ""}
 
 
 @dataclass(frozen=True)
@@ -124,6 +138,11 @@ class SplitPlan:
     scenes: int
     slots: int
     """The largest number of objects, where it is known; else 0."""
+    without: tuple[str, ...] = ()
+    """Keys of the data set that this split does not have."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: list(value) if name == "without" else value for name, value in vars(self).items() if value != ()}
 
 
 @dataclass(frozen=True)
@@ -152,8 +171,11 @@ class Plan:
         """Data sets that we made describe their scenes; imported pictures have no description."""
         return self.source is None
 
+    def keys_of(self, split: str) -> tuple[str, ...]:
+        return tuple(key for key in self.keys if key not in self.splits[split].without)
+
     def file_names(self, split: str) -> list[str]:
-        names = [f"{split}/{key}.npy" for key in self.keys]
+        names = [f"{split}/{key}.npy" for key in self.keys_of(split)]
         return names + ([f"{split}/{DESCRIPTIONS}"] if self.has_descriptions else [])
 
     def to_json(self) -> dict[str, Any]:
@@ -165,12 +187,12 @@ class Plan:
             "seed": self.seed,
             "quality": self.quality,
             "device": self.device,
-            "source": None if self.source is None else vars(self.source),
-            "art": None if self.art is None else vars(self.art),
+            "source": None if self.source is None else self.source.to_json(),
+            "art": None if self.art is None else self.art.to_json(),
             "views": self.views,
             "height": self.height,
             "width": self.width,
-            "splits": {name: vars(split) for name, split in self.splits.items()},
+            "splits": {name: split.to_json() for name, split in self.splits.items()},
             "keys": {
                 key: {"shape": KEYS[key].axes, "dtype": KEYS[key].dtype, "unit": KEYS[key].unit} for key in self.keys
             },
@@ -215,12 +237,15 @@ def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
         views=fields.whole("views", 1, MAX_VIEWS),
         height=fields.whole("height", 1, MAX_SIDE),
         width=fields.whole("width", 1, MAX_SIDE),
-        splits=_splits(fields.mapping("splits"), path),
+        splits=_splits(fields.mapping("splits"), version, path),
         keys=_keys(fields.mapping("keys"), version, path),
     )
     for split in plan.splits:
-        if problem := plan.size(split).problem(plan.keys):
+        if problem := plan.size(split).problem(plan.keys_of(split)):
             raise UserError(f"{path}: split {split}: {problem}")
+    for key in plan.keys:
+        if all(key in split.without for split in plan.splits.values()):
+            raise UserError(f"{path}: no split has the key {key}")
     return plan
 
 
@@ -237,10 +262,11 @@ def _version(fields: Fields, path: Path) -> int:
 
 def _source(raw: Mapping[str, Any], path: Path) -> Source:
     fields = Fields(raw, path)
-    return Source(fields.text("name"), fields.whole("bytes", 0, MAX_BYTES), fields.digest("sha256"))
+    read_as = fields.text("read_as") if "read_as" in raw else ""
+    return Source(fields.text("name"), fields.whole("bytes", 0, MAX_BYTES), fields.digest("sha256"), read_as)
 
 
-def _splits(raw: Mapping[str, Any], path: Path) -> dict[str, SplitPlan]:
+def _splits(raw: Mapping[str, Any], version: int, path: Path) -> dict[str, SplitPlan]:
     if not 1 <= len(raw) <= MAX_SPLITS:
         raise UserError(f"{path}: {len(raw)} splits, but must have 1..{MAX_SPLITS}")
     splits = {}
@@ -248,8 +274,16 @@ def _splits(raw: Mapping[str, Any], path: Path) -> dict[str, SplitPlan]:
         if not SPLIT_NAME.fullmatch(name):
             raise UserError(f"{path}: {shown(name)} cannot be the name of a split")
         fields = Fields(Fields(raw, path).mapping(name), path)
-        splits[name] = SplitPlan(fields.whole("scenes", 1, MAX_SCENES), fields.whole("slots", 0, MAX_SLOTS))
+        without = _without(fields.raw.get("without", []), version, name, path)
+        splits[name] = SplitPlan(fields.whole("scenes", 1, MAX_SCENES), fields.whole("slots", 0, MAX_SLOTS), without)
     return splits
+
+
+def _without(raw: Any, version: int, split: str, path: Path) -> tuple[str, ...]:
+    optional = [name for name in KEYS if name not in REQUIRED[2]] if version > 1 else []
+    if not isinstance(raw, list) or any(key not in optional for key in raw):
+        raise UserError(f"{path}: split {split} cannot be without {shown(raw)}")
+    return tuple(key for key in KEYS if key in raw)
 
 
 def _keys(raw: Mapping[str, Any], version: int, path: Path) -> tuple[str, ...]:

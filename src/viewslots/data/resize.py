@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor
@@ -44,6 +45,14 @@ class Resize:
         top, left = (height - crop_height) // 2, (width - crop_width) // 2
         return cls(top, left, crop_height, crop_width, wanted_height, wanted_width)
 
+    @classmethod
+    def of_middle(cls, stored: tuple[int, int], share: float, wanted: tuple[int, int] | None) -> "Resize":
+        """The middle of the pictures, `share` of each side; in the wanted size, or as it is where that is None."""
+        height, width = (max(1, round(side * share)) for side in stored)
+        top, left = (stored[0] - height) // 2, (stored[1] - width) // 2
+        inner = cls.between((height, width), wanted or (height, width))
+        return replace(inner, top=top + inner.top, left=left + inner.left)
+
     @property
     def factor(self) -> int | None:
         """How many pixels of a side become one, if that is a whole number."""
@@ -64,6 +73,13 @@ class Resize:
             small = interpolate(planes, (self.height, self.width), mode="bilinear", antialias=True)
         return small.reshape(*values.shape[:-2], self.height, self.width)
 
+    def picture(self, image: UInt8[np.ndarray, "H W 3"]) -> UInt8[np.ndarray, "h w 3"]:
+        """One picture, in bytes."""
+        if self.factor == 1:
+            return image[self.top : self.top + self.height, self.left : self.left + self.width]
+        channels = torch.from_numpy(image.copy()).permute(2, 0, 1)
+        return self.alpha(channels).permute(1, 2, 0).contiguous().numpy()
+
     def labels(self, values: Shaped[Tensor, "*lead H W"]) -> Shaped[Tensor, "*lead h w"]:
         """What is in the middle of every new pixel."""
         if self.factor == 1:
@@ -75,6 +91,11 @@ class Resize:
     def alpha(self, values: UInt8[Tensor, "*lead H W"]) -> UInt8[Tensor, "*lead h w"]:
         """Shares of 255, as pictures are."""
         return self.labels(values) if self.factor == 1 else self.pictures(values.float()).round().byte()
+
+    def intrinsics(self, values: Float[np.ndarray, "*lead 4"]) -> Float[np.ndarray, "*lead 4"]:
+        """fx, fy, cx, cy of the window in its new size."""
+        wide, tall = self.width / self.crop_width, self.height / self.crop_height
+        return (values - [0, 0, self.left, self.top]) * [wide, tall, wide, tall]
 
     def truth(self, truth: SceneTruth) -> SceneTruth:
         """What is seen, at the middle of every pixel; complete shapes and shadows, as pictures."""

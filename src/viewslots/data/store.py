@@ -97,7 +97,7 @@ class Store:
         self._require_split(name)
         size = self.meta.plan.size(name)
         arrays = {}
-        for key in self.meta.plan.keys:
+        for key in self.meta.plan.keys_of(name):
             path = _inside(self.path, f"{name}/{key}.npy")
             arrays[key] = map_array(path, KEYS[key].shape(size), KEYS[key].dtype)
         return SplitArrays(name, size, arrays)
@@ -120,7 +120,7 @@ class Store:
 
     def _check_files(self, split: str) -> None:
         plan = self.meta.plan
-        for key in plan.keys:
+        for key in plan.keys_of(split):
             check_array(_inside(self.path, f"{split}/{key}.npy"), KEYS[key].shape(plan.size(split)), KEYS[key].dtype)
         for name in plan.file_names(split):
             path = _inside(self.path, name)

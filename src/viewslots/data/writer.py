@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Plan, bytes_per_scene, parse_plan
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Plan, Source, bytes_per_scene, parse_plan
 from viewslots.data.store import HEADER_BYTES, LINE_LIMIT, MAKING, header
 from viewslots.errors import UserError
 from viewslots.files import (
@@ -65,7 +65,7 @@ class StoreWriter:
         self._flushed_at = time.monotonic()
         parse_plan(plan.to_json(), self.path / MAKING)  # what could not be read again is refused before it is written
         with plain_errors("writing", self.path):
-            _require_free(self.path)
+            require_free(self.path)
             self._created = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FolderLock(self.path / LOCK)
@@ -103,7 +103,7 @@ class StoreWriter:
         if self.plan.has_descriptions and len(descriptions) != count:
             raise ValueError(f"{count} scenes with {len(descriptions)} descriptions")
         with plain_errors("writing", self.path):
-            for key in self.plan.keys:
+            for key in self.plan.keys_of(split):
                 self._files[f"{split}/{key}.npy"].append(np.ascontiguousarray(arrays[key]).data)
             if self.plan.has_descriptions:
                 self._files[f"{split}/{DESCRIPTIONS}"].append(lines)
@@ -150,7 +150,7 @@ class StoreWriter:
 
     def _start(self) -> None:
         """Fresh folder or interrupted one: the state is judged only now that nobody else can change it."""
-        _require_free(self.path)
+        require_free(self.path)
         if (self.path / MAKING).exists():
             self._resume()
         require_space(self.path, self._missing_bytes())
@@ -192,7 +192,7 @@ class StoreWriter:
 
     def _missing_bytes(self) -> int:
         return sum(
-            (plan.scenes - self.done(split)) * bytes_per_scene(self.plan.keys, self.plan.size(split))
+            (plan.scenes - self.done(split)) * bytes_per_scene(self.plan.keys_of(split), self.plan.size(split))
             for split, plan in self.plan.splits.items()
         )
 
@@ -211,13 +211,13 @@ class StoreWriter:
         size = self.plan.size(split)
         if self.done(split) + count > size.scenes:
             raise ValueError(f"more than {size.scenes} scenes for split {split}")
-        for key in self.plan.keys:
+        for key in self.plan.keys_of(split):
             shape = (count, *KEYS[key].shape(size)[1:])
             if arrays[key].shape != shape or arrays[key].dtype != KEYS[key].dtype:
                 raise ValueError(f"{key} is {arrays[key].dtype}{arrays[key].shape}, not {KEYS[key].dtype}{shape}")
 
 
-def _require_free(path: Path) -> None:
+def require_free(path: Path) -> None:
     """Refuse whatever we must not write into: a file, a finished data set, somebody's other files."""
     require_folder(path)
     if not path.exists() or (path / MAKING).exists():
@@ -229,10 +229,13 @@ def _require_free(path: Path) -> None:
         raise UserError(f"{path}: not empty (it holds {others[0]}); choose an empty or new folder")
 
 
-def _difference(begun: Plan, wanted: Plan) -> str:
+def _difference(begun: Plan | Source, wanted: Plan | Source) -> str:
     for name, value in vars(begun).items():
-        if value != getattr(wanted, name):
-            return f"{name}: {shown(value, 120)} there, {shown(getattr(wanted, name), 120)} here"
+        other = getattr(wanted, name)
+        if isinstance(value, Source) and isinstance(other, Source) and value != other:
+            return f"{name}: {_difference(value, other)}"
+        if value != other:
+            return f"{name}: {shown(value, 120)} there, {shown(other, 120)} here"
     return "equal"
 
 

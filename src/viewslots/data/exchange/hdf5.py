@@ -3,29 +3,24 @@
 import io
 import math
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import h5py
 from numpy.typing import NDArray
 
-from viewslots import __version__
 from viewslots.data.checks import scenes_per_block
-from viewslots.data.exchange.hdf5_guard import members, open_hdf5, reading
-from viewslots.data.exchange.hdf5_layout import GROUP_OF_SPLIT, SPLIT_OF_GROUP, GroupReader, published
-from viewslots.data.format import KEYS, SPLIT_NAME, Plan, Source, SplitPlan
+from viewslots.data.exchange.hdf5_layout import GROUP_OF_SPLIT, published
+from viewslots.data.import_data import import_data
+from viewslots.data.sources.ocloc import SUFFIXES
 from viewslots.data.store import Store
-from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
-from viewslots.files import flush_folder, plain_errors, require_total, sha256, shown
+from viewslots.files import flush_folder, plain_errors
 from viewslots.types import Progress
-
-SUFFIXES = (".h5", ".hdf5")
 
 
 def convert(source: str | Path, destination: str | Path, progress: Progress | None = None) -> Path:
-    """HDF5 file -> data set folder, or data set folder -> HDF5 file."""
+    """HDF5 file -> data set folder (`import-data ocloc` as it is), or data set folder -> HDF5 file."""
     origin, target = Path(source), Path(destination)
     if not origin.exists():
         raise UserError(f"{origin}: no such file or folder")
@@ -35,80 +30,8 @@ def convert(source: str | Path, destination: str | Path, progress: Progress | No
             f"{origin} -> {target}: one of the two must be a folder, the other a file ending in .h5 or .hdf5"
         )
     if from_file:
-        return import_hdf5(origin, target, progress)
+        return import_data("ocloc", origin, target, progress=progress)[0]
     return export_hdf5(Store.open(origin), target, progress)
-
-
-def import_hdf5(source: Path, out: Path, progress: Progress | None = None) -> Path:
-    """Write the data set; the same call after an interruption finishes it."""
-    with open_hdf5(source) as file:
-        with reading(source):
-            groups = _groups(file, source)
-        with plain_errors("reading", source):
-            plan = _plan(groups, source)
-        with StoreWriter(out, plan) as writer:
-            _copy(groups, writer, source, progress)
-            return writer.finish()
-
-
-def _copy(groups: Mapping[str, GroupReader], writer: StoreWriter, source: Path, progress: Progress | None) -> None:
-    total = sum(group.size.scenes for group in groups.values())
-    for split, group in groups.items():
-        while (low := writer.done(split)) < group.size.scenes:
-            try:
-                with reading(source):
-                    block = group.read(low, min(low + group.block, group.size.scenes))
-            except Exception:
-                writer.discard()  # this file will never become a data set
-                raise
-            writer.append(split, block)
-            if progress is not None:
-                progress(sum(map(writer.done, groups)), total)
-
-
-def _groups(file: h5py.File, source: Path) -> dict[str, GroupReader]:
-    """The groups that hold scenes, by the name of our split and in the usual order."""
-    groups: dict[str, GroupReader] = {}
-    for name, member in members(file, str(source)).items():
-        where = f"{source}:{name}"
-        if not isinstance(member, h5py.Group) or (name not in SPLIT_OF_GROUP and "image" not in members(member, where)):
-            continue  # none of our business
-        split = SPLIT_OF_GROUP.get(name, name)
-        if not SPLIT_NAME.fullmatch(split):
-            raise UserError(f"{source}: group {shown(name)} cannot be the name of a split")
-        if split in groups:
-            raise UserError(f"{source}: more than one group for the split {split}, {name} among them")
-        reader = GroupReader(member, where)
-        if reader.size.scenes:
-            groups[split] = reader
-    if not groups:
-        raise UserError(f"{source}: no group with scenes (train, valid, test or general)")
-    require_total(sum(group.total_bytes for group in groups.values()), source)
-    usual = list(GROUP_OF_SPLIT)
-    return dict(sorted(groups.items(), key=lambda item: usual.index(item[0]) if item[0] in usual else len(usual)))
-
-
-def _plan(groups: Mapping[str, GroupReader], source: Path) -> Plan:
-    sizes = {split: group.size for split, group in groups.items()}
-    first = next(iter(sizes.values()))
-    for split, size in sizes.items():
-        if (size.views, size.height, size.width) != (first.views, first.height, first.width):
-            raise UserError(f"{source}: split {split} has another number of views or picture size than the others")
-    name = "".join(letter if letter.isprintable() else "?" for letter in source.name)[:200]
-    return Plan(
-        generator=f"viewslots {__version__}",
-        preset=None,
-        seed=None,
-        quality=None,
-        device=None,
-        source=Source(name, source.stat().st_size, sha256(source)),
-        art=None,
-        views=first.views,
-        height=first.height,
-        width=first.width,
-        splits={split: SplitPlan(size.scenes, size.slots) for split, size in sizes.items()},
-        keys=tuple(key for key in KEYS if all(key in group.keys for group in groups.values())),
-    )
 
 
 CHUNK_BYTES = 64 * 2**20

@@ -17,14 +17,6 @@ from viewslots.errors import UserError
 from viewslots.files import require_total
 from viewslots.types import BACKGROUND, COVERED, SCENE_KEYS
 
-SPLIT_OF_GROUP = {
-    **{"train": "train", "training": "train"},
-    **{"valid": "valid", "val": "valid", "validation": "valid"},
-    **{"test": "test1", "testing": "test1", "test_1": "test1"},
-    **{"general": "test2", "generalization": "test2", "test_2": "test2"},
-}
-"""Phase names of the authors' files and loaders; any other group keeps its own name."""
-
 GROUP_OF_SPLIT = {"train": "train", "valid": "valid", "test1": "test", "test2": "general"}
 
 # L = K + 1: the last slot is the background. Single-view files have no axis M. Kinds are numpy's.
@@ -138,6 +130,13 @@ class GroupReader:
     @property
     def block(self) -> int:
         return scenes_at_once(list(self._rows.values()), self.size.scenes)
+
+    def view_counts(self) -> Int[np.ndarray, "S"]:
+        """How many views each scene has."""
+        if "num_views" not in self._rows:
+            return np.full(self.size.scenes, self.size.views)
+        stored = self._rows["num_views"].read(0, self.size.scenes)
+        return _counts(stored, 1, self.size.views, "num_views", Place(self.where, 0)).astype(int)
 
     def read(self, low: int, high: int) -> dict[str, NDArray[Any]]:
         """Scenes low..high-1, with every promise of our format checked, whoever wrote the file."""

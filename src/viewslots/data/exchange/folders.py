@@ -1,0 +1,78 @@
+"""Data sets as folders of pictures, masks and cameras, which other programs open and `import-data pictures` reads.
+
+OUT/SPLIT/SCENE/000.png, 000_segment.png (object k is k + 1, 0 = background), transforms.json.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from viewslots.data.store import SplitArrays, Store
+from viewslots.errors import UserError
+from viewslots.files import flush_folder, plain_errors
+from viewslots.types import BACKGROUND, Progress
+
+
+def export_folders(store: Store, out: Path, progress: Progress | None = None) -> Path:
+    """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
+    if out.exists():
+        raise UserError(f"{out}: already exists; choose another place or remove it")
+    draft = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    done, total = 0, sum(split.scenes for split in store.meta.plan.splits.values())
+    try:
+        with plain_errors("writing", out):
+            draft.mkdir(parents=True)
+            for name in store.splits:
+                split = store.split(name)
+                digits = max(4, len(str(len(split) - 1)))
+                for scene in range(len(split)):
+                    folder = draft / name / f"{scene:0{digits}d}"
+                    folder.mkdir(parents=True)
+                    _write_scene(split, scene, folder)
+                    done += 1
+                    if progress is not None:
+                        progress(done, total)
+            os.replace(draft, out)
+            flush_folder(out.parent)
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(draft)
+    return out
+
+
+def _write_scene(split: SplitArrays, scene: int, folder: Path) -> None:
+    frames = []
+    for view in range(split.view_counts[scene]):
+        known = {
+            key: np.asarray(split[key][scene, view])
+            for key in ("image", "segment", "pose", "intrinsics")
+            if key in split
+        }
+        Image.fromarray(known["image"]).save(folder / f"{view:03d}.png")
+        if "segment" in known:
+            Image.fromarray(index_mask(known["segment"])).save(folder / f"{view:03d}_segment.png")
+        frames.append({"file_path": f"{view:03d}.png"} | _camera(known, *known["image"].shape[:2]))
+    if "pose" in split or "intrinsics" in split:
+        text = json.dumps({"camera_model": "OPENCV", "frames": frames}, indent=1)
+        (folder / "transforms.json").write_text(text + "\n")
+
+
+def index_mask(segment: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.where(segment == BACKGROUND, 0, segment + np.uint8(1)).astype(np.uint8)
+
+
+def _camera(known: Mapping[str, NDArray[Any]], height: int, width: int) -> dict[str, Any]:
+    camera: dict[str, Any] = {"w": width, "h": height}
+    if "intrinsics" in known:
+        camera |= dict(zip(("fl_x", "fl_y", "cx", "cy"), known["intrinsics"].tolist(), strict=True))
+    if "pose" in known:
+        camera["transform_matrix"] = known["pose"].tolist()
+    return camera

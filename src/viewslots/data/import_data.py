@@ -1,0 +1,273 @@
+"""Importing: scenes of any source, cut and resized, streamed into the writer. Memory of one scene.
+
+Everything is looked at before anything is written: number of views, sizes, which truth there is. Then scene after
+scene is read, made into the format's arrays, checked and appended.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from viewslots import __version__
+from viewslots.data import format as layout
+from viewslots.data.checks import first_violation
+from viewslots.data.format import KEYS, MAX_SIDE, Plan, Size, SplitPlan
+from viewslots.data.picture_files import one_line
+from viewslots.data.resize import Resize
+from viewslots.data.sources.source import Facts, Options, Picture, Source, View, open_source
+from viewslots.data.sources.splits import split_scenes
+from viewslots.data.writer import StoreWriter, require_free
+from viewslots.errors import UserError
+from viewslots.files import plain_errors, sha256
+from viewslots.types import COVERED, SCENE_KEYS, Progress
+
+MASKS = ("segment", "overlap", "shapes", "shadows", "depth_order", "num_objects")
+CAMERAS = ("camera", "pose", "intrinsics")
+
+
+@dataclass(frozen=True)
+class Import:
+    """What is asked of an import."""
+
+    size: tuple[int, int] | None = None
+    """Height and width that pictures get, from the middle; None: as they are."""
+    crop: float = 1.0
+    """Share of each side that is kept, in the middle."""
+    splits: tuple[str, ...] = ()
+    """NAME=RULE; see sources/splits.py."""
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.crop <= 1:
+            raise UserError(f"--crop {self.crop}: must be above 0 and at most 1")
+        if self.options.views is not None and not 1 <= self.options.views <= layout.MAX_VIEWS:
+            raise UserError(f"--views {self.options.views}: must be in 1..{layout.MAX_VIEWS}")
+        if self.size is not None:
+            Resize.between(self.size, self.size)  # refuses absurd sizes
+
+    def words(self, kind: str) -> str:
+        """On record with the data set: kind and options, as on the command line."""
+        words = [kind, *(f"--split {rule}" for rule in self.splits)]
+        words += [] if self.size is None else ["--size {}x{}".format(*self.size)]
+        words += [] if self.crop == 1 else [f"--crop {self.crop}"]
+        for name, value in vars(self.options).items():
+            words += [] if value in (None, True) else [f"--no-{name}" if value is False else f"--{name} {value}"]
+        text = " ".join(words)
+        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+        return text if len(text) <= 200 else f"{text[:120]}... sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+
+    def leaves_out(self, key: str) -> bool:
+        return (key in MASKS and not self.options.masks) or (key in CAMERAS and not self.options.cameras)
+
+
+def import_data(
+    kind: str,
+    path: Path,
+    out: Path,
+    asked: Import | None = None,
+    *,
+    looking: Progress | None = None,
+    progress: Progress | None = None,
+) -> tuple[Path, Sequence[str]]:
+    """Write the data set, and answer where it is and what a user should know about it.
+
+    The same call after an interruption finishes it; a source that cannot be read to its end leaves nothing behind.
+    """
+    asked = asked or Import()
+    if out.resolve().is_relative_to(path.resolve()):
+        raise UserError(f"{out}: inside the source; choose another --out")
+    require_free(out)
+    with closing(open_source(kind, path, asked.options)) as source:
+        survey = Survey(source, asked, split_scenes(source, asked.splits))
+        record = _looked_at(source, path, survey, asked.words(kind), looking or (lambda done, total: None))
+        with StoreWriter(out, survey.plan(record)) as writer:
+            _copy(survey, writer, progress or (lambda done, total: None))
+            return writer.finish(), [*source.notes, *_advice(survey.split_of)]
+
+
+def _advice(split_of: Mapping[int, str]) -> list[str]:
+    train = [scene for scene, split in split_of.items() if split == "train"]
+    if not train or "valid" in split_of.values():
+        return []
+    tenth = f"{train[0]}-{train[-1]}:10" if train[-1] - train[0] == len(train) - 1 else "RULE"
+    return [f"no split valid, which training needs; --split valid={tenth} takes some of the scenes to train on"]
+
+
+class Survey:
+    """All scenes seen from outside: what they have in common, and what each split knows."""
+
+    def __init__(self, source: Source, asked: Import, scenes: Mapping[str, Sequence[int]]) -> None:
+        self.source = source
+        self.asked = asked
+        self.split_of = {scene: split for split, members in scenes.items() for scene in members}
+        self.order = sorted(self.split_of)
+        self._scenes = scenes
+        self._keys: dict[str, tuple[str, frozenset[str]]] = {}
+        self._slots = dict.fromkeys(scenes, 0)
+        self._facts: dict[int, Facts] = {}
+        self._first: Picture | None = None
+
+    def look(self, scene: int) -> None:
+        facts, name, split = self.source.facts(scene), one_line(self.source.names[scene]), self.split_of[scene]
+        keys = frozenset(key for key in facts.keys if not self.asked.leaves_out(key))
+        other, known = self._keys.setdefault(split, (name, keys))
+        if known != keys:
+            key = next(key for key in KEYS if key in known ^ keys)
+            has, lacks = (other, name) if key in known else (name, other)
+            option = "--no-masks" if key in MASKS else "--no-cameras"
+            raise UserError(
+                f"{lacks}: no {key} for every view, but {has}, also in split {split}, has it; add what is missing, "
+                f"give such scenes a split of their own (--split), or leave this out ({option})"
+            )
+        self._slots[split] = max(self._slots[split], facts.slots)
+        self._facts[scene] = facts
+        for picture in facts.pictures:
+            self._require_size(picture)
+
+    def _require_size(self, picture: Picture) -> None:
+        first = self._first = self._first or picture
+        if self.asked.size is None and picture.size != first.size:
+            raise UserError(
+                f"{picture.name}: {_text(picture.size)} pixels, but {first.name} has {_text(first.size)}; "
+                "one data set has one size: give --size N, which takes the middle square, or --size HxW"
+            )
+        if self.asked.size is None and max(picture.size) > MAX_SIDE:
+            raise UserError(f"{picture.name}: {_text(picture.size)} pixels, more than {MAX_SIDE} a side; give --size N")
+
+    def plan(self, record: layout.Source) -> Plan:
+        assert self._first is not None
+        change = self._resize(self._first.size)
+        height, width = change.height, change.width
+        counts = [len(facts.pictures) for facts in self._facts.values()]
+        views = max(counts)
+        keys = {split: set(known) for split, (_, known) in self._keys.items()}
+        if min(counts) < views:
+            for known in keys.values():
+                known.add("num_views")
+        every = tuple(key for key in KEYS if any(key in known for known in keys.values()))
+        splits = {
+            split: SplitPlan(len(members), self._slots[split], tuple(key for key in every if key not in keys[split]))
+            for split, members in self._scenes.items()
+        }
+        for split, members in self._scenes.items():
+            size = Size(len(members), views, self._slots[split], height, width)
+            if problem := size.problem(keys[split]):
+                raise UserError(f"split {split}: {problem}; give a smaller --size, or fewer --views")
+        none = dict.fromkeys(("preset", "seed", "quality", "device", "art"))
+        return Plan(
+            generator=f"viewslots {__version__}",
+            **none,
+            source=record,
+            views=views,
+            height=height,
+            width=width,
+            splits=splits,
+            keys=every,
+        )
+
+    def _resize(self, size: tuple[int, int]) -> Resize:
+        return Resize.of_middle(size, self.asked.crop, self.asked.size)
+
+    def arrays(self, scene: int, plan: Plan) -> dict[str, NDArray[Any]]:
+        """One scene as the format has it, with every promise checked."""
+        split = self.split_of[scene]
+        size, keys = plan.size(split), plan.keys_of(split)
+        arrays = {key: np.zeros((1, *KEYS[key].shape(size)[1:]), KEYS[key].dtype) for key in keys}
+        facts, count = self._facts[scene], 0
+        for view, picture in zip(self.source.views(scene), facts.pictures, strict=True):
+            for key, value in self._changed(view, picture, keys).items():
+                arrays[key][0 if key in SCENE_KEYS else (0, count)] = value
+            count += 1
+        if "num_views" in arrays:
+            arrays["num_views"][0] = count
+        if violation := first_violation(arrays, size.slots):
+            scene_name = one_line(self.source.names[scene])
+            where = scene_name if violation.view is None else facts.pictures[violation.view].name
+            raise UserError(f"{where}: {violation.key}: {violation.wrong}")
+        return arrays
+
+    def _changed(self, view: View, picture: Picture, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """A view cut and resized."""
+        image = view["image"]
+        if self.asked.size is None and image.shape[:2] != picture.size:
+            raise UserError(
+                f"{picture.name}: {_text(image.shape[:2])} pixels where {_text(picture.size)} are announced"
+            )
+        change = self._resize(image.shape[:2])
+        changed = {key: view[key] for key in keys if key in view}
+        changed["image"] = change.picture(image)
+        for key in ("segment", "overlap", "shapes", "shadows"):
+            if key in changed:
+                if changed[key].shape[-2:] != image.shape[:2]:
+                    raise UserError(
+                        f"{picture.name}: {_text(image.shape[:2])} pixels, but its {key} has "
+                        f"{_text(changed[key].shape[-2:])}"
+                    )
+                labels = torch.from_numpy(np.array(changed[key]))
+                changed[key] = (change.labels if key in ("segment", "overlap") else change.alpha)(labels).numpy()
+        if "shapes" in changed and change.factor != 1:
+            _agree(changed)
+        if "intrinsics" in changed:
+            changed["intrinsics"] = change.intrinsics(changed["intrinsics"].astype(np.float64))
+        return changed
+
+
+def _agree(view: dict[str, NDArray[Any]]) -> None:
+    """Filtered shapes: what is seen stays above 0, and overlaps are counted again."""
+    shapes = view["shapes"]
+    if "segment" in view:
+        objects = np.arange(len(shapes))[:, None, None]
+        view["shapes"] = shapes = np.where((view["segment"] == objects) & (shapes == 0), np.uint8(1), shapes)
+    if "overlap" in view:
+        view["overlap"] = (shapes >= COVERED).sum(axis=0, dtype=np.uint8)
+
+
+def _looked_at(source: Source, path: Path, survey: Survey, words: str, looking: Progress) -> layout.Source:
+    """Every scene surveyed, every file summed up. Of a folder: its list of names, sizes and checksums."""
+    files = list(source.files())
+    total, lines, size = len(files) + len(survey.order), [], 0
+    for done, scene in enumerate(survey.order, 1):
+        survey.look(scene)
+        looking(done, total)
+    for done, file in enumerate(files, len(survey.order) + 1):
+        with plain_errors("reading", file):
+            bytes_ = file.stat().st_size
+        digest = sha256(file)
+        name = file.name if file == path else file.relative_to(path).as_posix()
+        lines.append((name, bytes_, digest))
+        size += bytes_
+        looking(done, total)
+    listing = "".join(f"{name} {bytes_} {digest}\n" for name, bytes_, digest in sorted(lines))
+    whole = lines[0][2] if files == [path] else hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
+    called = path.name or path.resolve().name or "folder"
+    name = "".join(letter if letter.isprintable() else "?" for letter in called)[:200]
+    return layout.Source(name, size, whole, words)
+
+
+def _copy(survey: Survey, writer: StoreWriter, progress: Progress) -> None:
+    total, seen = len(survey.order), dict.fromkeys(writer.plan.splits, 0)
+    done = sum(map(writer.done, seen))
+    for scene in survey.order:
+        split = survey.split_of[scene]
+        seen[split] += 1
+        if seen[split] <= writer.done(split):
+            continue
+        try:
+            arrays = survey.arrays(scene, writer.plan)
+        except Exception:
+            writer.discard()  # this source will never become a data set
+            raise
+        writer.append(split, arrays)
+        done += 1
+        progress(done, total)
+
+
+def _text(size: Sequence[int]) -> str:
+    return f"{size[0]}x{size[1]}"
