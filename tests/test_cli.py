@@ -191,6 +191,9 @@ def test_bench_infer_puts_ours_beside_the_papers() -> None:
 def test_info_counts_the_papers_parameters() -> None:
     described = json.loads(viewslots("info", "clevr-m1").stdout)
     assert described["parameters"]["total"] == 55_086_527
+    listed = json.loads(viewslots("info").stdout)
+    assert listed["experiments"]["ocloc/clevr-m1"] == "150,000 steps of 32 scenes"
+    assert listed["short_names"]["umbra"] == "umbra/clevr-m1"
 
 
 @pytest.mark.parametrize(

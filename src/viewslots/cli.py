@@ -22,26 +22,34 @@ from viewslots.commands.training import train
 from viewslots.errors import UserError
 from viewslots.terminal import lasting_streams, say
 
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "demo": demo,
+Commands = dict[str, Callable[..., Any]]
+LOOK: Commands = {"demo": demo, "decompose": decompose, "explore": explore, "figures": figures}
+DATA: Commands = {
     "make-data": make_data,
     "import-data": import_data,
     "export-data": export_data,
     "check-data": check_data,
     "convert": convert,
     "render": render,
-    "train": train,
-    "score": score,
+}
+TRAIN: Commands = {"train": train, "info": info, "bench": bench}
+JUDGE: Commands = {
     "evaluate": evaluate,
     "estimate-viewpoints": estimate_viewpoints,
+    "score": score,
     "report": report,
     "reproduce": reproduce,
-    "decompose": decompose,
-    "figures": figures,
-    "explore": explore,
-    "info": info,
-    "bench": bench,
 }
+COMMANDS: Commands = {**LOOK, **DATA, **TRAIN, **JUDGE}
+
+ABOUT = f"""Understand a scene from several pictures taken from unknown viewpoints.
+
+Look: {", ".join(LOOK)}.
+Data: {", ".join(DATA)}.
+Train: {", ".join(TRAIN)}.
+Judge: {", ".join(JUDGE)}.
+
+For example: viewslots decompose umbra a.jpg b.jpg c.jpg --out answer"""
 
 
 def main() -> None:
@@ -54,7 +62,7 @@ def main() -> None:
         tyro.extras.subcommand_cli_from_dict(
             COMMANDS,
             prog="viewslots",
-            description="Understand a scene from several pictures taken from unknown viewpoints.",
+            description=ABOUT,
         )
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -64,6 +64,15 @@ def pinned_steps(name: str) -> tuple[int, ...]:
     return tuple(sorted({use.pretrained_step for use in uses if use.pretrained_preset == full_name(name)}))
 
 
+def overview() -> dict[str, Any]:
+    """What `viewslots info` lists: every experiment with its steps and batch, and the short names."""
+    made = {
+        name: f"{one.schedule.steps:,} steps of {one.optimisation.batch_size} scenes"
+        for name, one in EXPERIMENTS.items()
+    }
+    return {"experiments": made, "short_names": SHORT_NAMES}
+
+
 def describe(name: str) -> dict[str, Any]:
     """What `viewslots info` prints: parameters by network, sizes, and how training is scheduled."""
     chosen = experiment(name)

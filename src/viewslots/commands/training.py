@@ -53,8 +53,8 @@ def train(
 
     Args:
         experiment: METHOD/DATA, such as ocloc/clevr-m1, slot-attention/clevr or umbra/clevr-m3; smaller ones are
-            METHOD-compact/DATA. Short names: clevr-m1..m4, clevr, dsprites, abstract (the paper's); compact, umbra,
-            tiny.
+            METHOD-compact/DATA. `viewslots info` lists all. Short names: clevr-m1..m4, clevr, dsprites, abstract (the
+            paper's); compact, umbra, tiny.
         run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
         data: A data set made by make-data, or `live`: fresh scenes at every step, no disk.
         steps: Length of the run; every constant of the schedule is squeezed or stretched with it.
