@@ -179,7 +179,7 @@ def test_a_single_view_table_of_several_methods(tmp_path: Path) -> None:
     text, html = written(tmp_path, floor, *results, slots | {"paper": slots["paper"] | unable, "training": training})
     tables = Reader(html).sections["dSprites, Test 2, M = 1"]
     table = rows_of(tables[0])
-    starts = ["paper: Slot", "ours: slot", "diff", "paper: GMIOO", "ours: gmioo", "diff", "paper: SPACE"]
+    starts = ["paper: Slot", "ours: slot", "diff", "paper: GMIOO", "ours: GMIOO", "diff", "paper: SPACE"]
     starts += ["paper: Proposed", "ours: OCLOC", "difference", "ours: umbra", "diff", "floor"]
     names = [row[0] for row in tables[0][1:]]
     assert len(names) == len(starts)
