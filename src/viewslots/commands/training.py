@@ -56,7 +56,7 @@ def train(
             METHOD-compact/DATA. `viewslots info` lists all. Short names: clevr-m1..m4, clevr, dsprites, abstract (the
             paper's); compact, umbra, tiny.
         run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
-        data: A data set made by make-data, or `live`: fresh scenes at every step, no disk.
+        data: A data set made by make-data or import-data, or `live`: fresh scenes at every step, no disk.
         steps: Length of the run; every constant of the schedule is squeezed or stretched with it.
         seed: Decides first weights, order of scenes, choice of views and noise.
         seeds: Several seeds with commas between them, all at once, into RUN/seed-S.
