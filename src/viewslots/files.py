@@ -23,8 +23,10 @@ from viewslots.errors import UserError
 JSON_LIMIT = 4 * 2**20
 """No JSON file of ours comes near 4 MiB; reading one that does is refused."""
 
+METRICS_FILE = "metrics.jsonl"
+"""Of a run folder: what was measured, a row a line."""
 METRICS_LIMIT = 2**30
-"""The same of a metrics.jsonl; a row is about a kilobyte."""
+"""So much of one is read; a row is about a kilobyte."""
 
 FREE_TOTAL = 4 * 2**30
 """Files may unpack to this much whatever their size;"""

@@ -4,7 +4,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from shape_scenes import BACKGROUND, SIZE, ShapeScenes, shape_scenes
-from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
+from shape_learning import learning
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -39,8 +36,6 @@ from viewslots.methods.slot_attention.presets import (
     OPTIMISATION,
     SCHEDULE,
     TINY,
-    TINY_OPTIMISATION,
-    TINY_SCHEDULE,
 )
 from viewslots.metrics.objects import counted_objects
 from viewslots.metrics.segmentation import contingency, partition
@@ -563,57 +558,9 @@ ARI_O, MARGIN = 0.6, 0.3
 """What every seed must reach, and by how much it must beat the references."""
 
 
-def scene_batch(image: NDArray[np.float32]) -> SceneBatch:
-    return SceneBatch(torch.as_tensor(image), torch.ones(image.shape[:2], dtype=torch.bool))
-
-
-def train(seed: int, scenes: ShapeScenes) -> SlotAttention:
-    """The preset's own schedule and optimisation."""
-    generator, rng = draws(seed), np.random.default_rng(seed)
-    model = SlotAttention(TINY, generator)
-    (optimiser,) = model.optimisers(TINY_OPTIMISATION)
-    for step in range(TINY_SCHEDULE.steps):
-        batch = scene_batch(scenes.image[rng.integers(0, len(scenes.image), TINY_OPTIMISATION.batch_size)])
-        losses = model(batch, TINY_SCHEDULE.at(step), model.draw_noise(batch, generator))
-        for group in optimiser.param_groups:
-            (group["lr"],) = TINY_OPTIMISATION.learning_rates_at(step + 1)
-        optimiser.zero_grad()
-        losses.minimised.mean().backward()
-        optimiser.step()
-    return model.eval()
-
-
-def ari_o(layers: NDArray[np.int64], segment: NDArray[np.uint8]) -> float:
-    """Over the pixels of objects, mean over scenes."""
-    pairs = zip(layers, segment, strict=True)
-    return float(
-        np.mean([adjusted_rand_score(truth[truth != BACKGROUND], found[truth != BACKGROUND]) for found, truth in pairs])
-    )
-
-
-def score(model: SlotAttention, scenes: ShapeScenes) -> float:
-    answer = model.infer(scene_batch(scenes.image), draws()).decomposition()
-    return ari_o(answer.layer_masks.argmax(2).numpy(), scenes.segment)
-
-
-def clustered(scenes: ShapeScenes, clusters: int) -> float:
-    """k-means on the colours and places of the first 40 scenes."""
-    rows, columns = np.mgrid[0:SIZE, 0:SIZE] / (SIZE - 1)
-    found = []
-    for image in scenes.image[:40, 0]:
-        points = np.concatenate([image, columns[None], rows[None]]).reshape(5, -1).T
-        found.append(KMeans(clusters, n_init=2, random_state=0).fit_predict(points).reshape(1, SIZE, SIZE))
-    return ari_o(np.stack(found), scenes.segment[:40])
-
-
 def check_learning(seed: int) -> None:
-    test, start = shape_scenes(9, 100, 1), time.perf_counter()
-    found = score(train(seed, shape_scenes(seed + 100, 3000, 1)), test)
-    figures = {"seed": seed, "ARI-O": found, "seconds": time.perf_counter() - start}
-    figures |= {"untrained": score(SlotAttention(TINY).eval(), test)}
-    figures |= {"k-means": max(clustered(test, clusters) for clusters in (3, 4, 6, 8))}
-    print(figures)
-    assert found > max(ARI_O, figures["untrained"] + MARGIN, figures["k-means"] + MARGIN), figures
+    figures = learning("slot-attention-tiny/dsprites", seed)
+    assert figures["ARI-O"] > max(ARI_O, figures["untrained"] + MARGIN, figures["k-means"] + MARGIN), figures
 
 
 def test_tiny_learns() -> None:

@@ -6,7 +6,6 @@ import math
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,9 +15,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from shape_scenes import BACKGROUND, SIZE, ShapeScenes, shape_scenes
-from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
+from shape_learning import learning
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributions import Bernoulli, Normal, kl_divergence
@@ -966,62 +963,16 @@ ARI_O, ARI_A, MARGIN = 0.75, 0.65, 0.3
 """What every seed must reach, and by how much it must beat the references."""
 
 
-def scene_batch(image: NDArray[np.float32]) -> SceneBatch:
+def opposite(image: NDArray[np.float32]) -> SceneBatch:
     """In the opposite colours: dark shapes on light ground. Colours of the foreground are weighted by its alpha, so
     what is dark looks to an untrained model like an object that is hardly there."""
     return SceneBatch(torch.as_tensor(1 - image), torch.ones(image.shape[:2], dtype=torch.bool))
 
 
-def train(seed: int, scenes: ShapeScenes) -> Space:
-    """The preset's own schedule and optimisation."""
-    generator, rng = draws(seed), np.random.default_rng(seed)
-    model = Space(TINY, generator)
-    step = EagerStep(model, model.optimisers(TINY_OPTIMISATION), "fp32", TINY_OPTIMISATION.clip_norm)
-    for number in range(TINY_SCHEDULE.steps):
-        batch = scene_batch(scenes.image[rng.integers(0, len(scenes.image), TINY_OPTIMISATION.batch_size)])
-        noise, rates = model.draw_noise(batch, generator), TINY_OPTIMISATION.learning_rates_at(number + 1)
-        step(batch, noise, TINY_SCHEDULE.at(number), rates)
-    return model.eval()
-
-
-def ari_o(layers: NDArray[np.int64], segment: NDArray[np.uint8]) -> float:
-    """Over the pixels of objects, mean over scenes."""
-    pairs = zip(layers, segment, strict=True)
-    return float(
-        np.mean([adjusted_rand_score(truth[truth != BACKGROUND], found[truth != BACKGROUND]) for found, truth in pairs])
-    )
-
-
-def ari_a(layers: NDArray[np.int64], segment: NDArray[np.uint8]) -> float:
-    pairs = zip(layers, segment, strict=True)
-    return float(np.mean([adjusted_rand_score(truth.ravel(), found.ravel()) for found, truth in pairs]))
-
-
-def scores(model: Space, scenes: ShapeScenes) -> tuple[float, float]:
-    """ARI-O, over the layers of cells, and ARI-A, over all of them."""
-    masks = model.infer(scene_batch(scenes.image), draws()).decomposition().layer_masks
-    return ari_o(masks[:, :, 1:].argmax(2).numpy(), scenes.segment), ari_a(masks.argmax(2).numpy(), scenes.segment)
-
-
-def clustered(scenes: ShapeScenes, clusters: int) -> float:
-    """k-means on the colours and places of the first 40 scenes."""
-    rows, columns = np.mgrid[0:SIZE, 0:SIZE] / (SIZE - 1)
-    found = []
-    for image in scenes.image[:40, 0]:
-        points = np.concatenate([image, columns[None], rows[None]]).reshape(5, -1).T
-        found.append(KMeans(clusters, n_init=2, random_state=0).fit_predict(points).reshape(1, SIZE, SIZE))
-    return ari_o(np.stack(found), scenes.segment[:40])
-
-
 def check_learning(seed: int) -> None:
-    test, start = shape_scenes(9, 100, 1), time.perf_counter()
-    found, every = scores(train(seed, shape_scenes(seed + 100, 3000, 1)), test)
-    figures = {"seed": seed, "ARI-O": found, "ARI-A": every, "seconds": time.perf_counter() - start}
-    figures |= {"untrained": scores(Space(TINY).eval(), test)[0]}
-    figures |= {"k-means": max(clustered(test, clusters) for clusters in (3, 4, 6, 8))}
-    print(figures)
-    assert found > max(ARI_O, figures["untrained"] + MARGIN, figures["k-means"] + MARGIN), figures
-    assert every > ARI_A, figures
+    figures = learning("space-tiny/dsprites", seed, first_layer=1, shown=opposite)
+    assert figures["ARI-O"] > max(ARI_O, figures["untrained"] + MARGIN, figures["k-means"] + MARGIN), figures
+    assert figures["ARI-A"] > ARI_A, figures
 
 
 def test_tiny_learns() -> None:

@@ -12,13 +12,12 @@ from viewslots.figures.decompositions import answer_figure, decomposition_figure
 from viewslots.figures.plots import read_rows, save_figure, score_table, training_curves
 from viewslots.figures.strips import axes_figure, interpolation_figure, novel_views_figure, sampling_figure
 from viewslots.figures.video import save_video, turning_frames
-from viewslots.files import require_regular
+from viewslots.files import METRICS_FILE, require_regular
 from viewslots.types import Decomposition, Progress, SceneTruth
 from viewslots.viewpoints.scene import InferredScene
 
 Part = tuple[str, Callable[[Path], list[Path]]]
 """A name, and what saves it under a path without ending."""
-METRICS = "metrics.jsonl"
 
 
 def scene_parts(
@@ -57,7 +56,7 @@ def comparison_parts(
 
 def curve_parts(run: Path) -> Iterator[Part]:
     """Of a run folder that has begun to train."""
-    file = run / METRICS
+    file = run / METRICS_FILE
     if file.is_file() and (rows := read_rows(file)):
         title = f"Training of {run.resolve().name}"
         yield "training", lambda stem: save_figure(training_curves(rows, title), stem)

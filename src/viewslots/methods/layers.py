@@ -1,6 +1,7 @@
 """Networks that several methods share."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -94,3 +95,18 @@ class GroupNorm(nn.GroupNorm):
         with torch.autocast(values.device.type, enabled=False):
             weight, bias = self.weight.to(values.dtype), self.bias.to(values.dtype)
             return F.group_norm(values, self.num_groups, weight, bias, self.eps)
+
+
+def start_as_torch(network: nn.Module, generator: torch.Generator, gain: float = 1.0) -> None:
+    """PyTorch's own start, drawn from `generator`: uniform within one over the root of a unit's inputs; in an LSTM, of
+    its state. Weights, not biases, are `gain` times as large."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            bound = 1 / math.sqrt(module.weight[0].numel())
+        elif isinstance(module, nn.LSTMCell):
+            bound = 1 / math.sqrt(module.hidden_size)
+        else:
+            continue
+        for parameter in module.parameters(recurse=False):
+            size = bound * gain if parameter.dim() > 1 else bound
+            nn.init.uniform_(parameter, -size, size, generator=generator)

@@ -9,13 +9,10 @@ from typing import Any
 
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment, slots_for
-from viewslots.files import METRICS_LIMIT, read_bounded, read_json
+from viewslots.files import METRICS_FILE, METRICS_LIMIT, read_bounded, read_json
 from viewslots.methods.contract import Method, Search
 from viewslots.methods.registry import untrained_method
 from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, Which, find_run, load_run, run_preset
-
-METRICS = "metrics.jsonl"
-"""As training/log.py writes it."""
 
 
 def find_subject(run: str, which: Which, device: str) -> tuple[Method, dict[str, Any]]:
@@ -35,7 +32,7 @@ def find_subject(run: str, which: Which, device: str) -> tuple[Method, dict[str,
         "parameters": sum(part.numel() for part in model.parameters()),
         "trained_slots": model.slots,
         "image_size": list(model.image_size),
-        "training": training_facts(config, step, training_seconds(Path(run) / METRICS)),
+        "training": training_facts(config, step, training_seconds(Path(run) / METRICS_FILE)),
     }
 
 
@@ -76,7 +73,7 @@ def first_stage(init: object) -> dict[str, Any]:
     return {
         "init": Path(init).name,
         "init_steps": schedule.get("steps") if isinstance(schedule, dict) else None,
-        "init_seconds": training_seconds(Path(init) / METRICS),
+        "init_seconds": training_seconds(Path(init) / METRICS_FILE),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from viewslots.files import METRICS_FILE
 from viewslots.reproduce.plan import Task
 from viewslots.terminal import say
 
@@ -21,7 +22,7 @@ PIPED_SECONDS = 60.0
 
 def steps_done(folder: Path, task: Task) -> int:
     """Of a training, as its run folder tells."""
-    file = (folder / task.output).parent / "metrics.jsonl"
+    file = (folder / task.output).parent / METRICS_FILE
     try:
         with open(file, "rb") as opened:
             opened.seek(max(0, file.stat().st_size - TAIL))

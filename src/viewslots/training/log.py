@@ -13,13 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from viewslots.files import METRICS_LIMIT, plain_errors, read_bounded, replacing, require_regular, require_space, shown
+from viewslots.files import (
+    METRICS_FILE,
+    METRICS_LIMIT,
+    plain_errors,
+    read_bounded,
+    replacing,
+    require_regular,
+    require_space,
+    shown,
+)
 from viewslots.training.state import finite_json
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"
+TENSORBOARD = "tensorboard"
 KINDS = ("train", "valid", "event")
 
 
@@ -27,7 +36,7 @@ class Metrics:
     """Rows of figures in a run folder; files are opened when the first row comes."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self._shown_in = folder / METRICS, folder / TENSORBOARD
+        self.path, self._shown_in = folder / METRICS_FILE, folder / TENSORBOARD
         self._file: io.FileIO | None = None
         self._tensorboard: SummaryWriter | None = None
         self._shows = True

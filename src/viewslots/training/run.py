@@ -16,6 +16,7 @@ from PIL import Image
 
 from viewslots.errors import UserError
 from viewslots.files import (
+    METRICS_FILE,
     FolderLock,
     flush_file,
     flush_folder,
@@ -29,7 +30,7 @@ from viewslots.files import (
 from viewslots.methods.contract import TrainableMethod
 from viewslots.provenance import provenance
 from viewslots.training.checkpoint import SIDECAR_ROOM, disk_errors, load_newest, save_checkpoint
-from viewslots.training.log import METRICS, TENSORBOARD, Metrics
+from viewslots.training.log import TENSORBOARD, Metrics
 from viewslots.training.state import TrainState, finite_json
 
 FORMAT_VERSION = 1
@@ -227,7 +228,7 @@ def _require_free(path: Path) -> None:
     require_folder(path, "--run")
     if _is_run(path):
         raise UserError(f"{path}: already holds a run; continue it with --resume, or choose another --run")
-    names = (CONFIG, METRICS, "best.json", "last.json", CHECKPOINTS, PICTURES, TENSORBOARD)
+    names = (CONFIG, METRICS_FILE, "best.json", "last.json", CHECKPOINTS, PICTURES, TENSORBOARD)
     taken = [name for name in names if (path / name).exists()]
     if (path / README).exists() and not MANUAL.encode().startswith((path / README).read_bytes()):
         taken.append(README)  # not one that we began

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from viewslots.methods.contract import Answer, FastTwin, Losses, Precision, Search, TrainableMethod
 from viewslots.methods.fast.half import view_of
 from viewslots.methods.inputs import check_slots
+from viewslots.methods.layers import start_as_torch
 from viewslots.methods.mulmon.config import MulmonConfig
 from viewslots.methods.mulmon.fast import fold_decoder
 from viewslots.methods.mulmon.networks import (
@@ -18,7 +19,6 @@ from viewslots.methods.mulmon.networks import (
     Decoder,
     Projector,
     RefinementNetwork,
-    initialise,
     pixel_grid,
 )
 from viewslots.methods.mulmon.refinement import (
@@ -130,7 +130,7 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         self.first_posterior = nn.Parameter(torch.zeros(2 * config.latent_dim))
         self.register_buffer("grid", pixel_grid(config.image_size), persistent=False)
         generator = generator or torch.Generator().manual_seed(0)
-        initialise(self, generator, config.start_gain)
+        start_as_torch(self, generator, config.start_gain)
         nn.init.normal_(self.first_posterior, -0.5, 1, generator=generator)
         with torch.no_grad():
             self.first_posterior[config.latent_dim :] += config.start_log_variance

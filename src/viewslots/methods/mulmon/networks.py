@@ -2,7 +2,6 @@
 small, and everything depends on them."""
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -112,18 +111,3 @@ class RefinementNetwork(nn.Module):
             seen = torch.cat([self.features(widen(maps)), vector], -1)
             state = self.recurrent(seen, (output, memory))
             return self.update(state[0]), state
-
-
-def initialise(network: nn.Module, generator: torch.Generator, gain: float) -> None:
-    """PyTorch's own start, drawn from `generator`: uniform within one over the root of a unit's inputs; in an LSTM, of
-    its state. Weights, not biases, are `gain` times as large."""
-    for module in network.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):
-            bound = 1 / math.sqrt(module.weight[0].numel())
-        elif isinstance(module, nn.LSTMCell):
-            bound = 1 / math.sqrt(module.hidden_size)
-        else:
-            continue
-        for parameter in module.parameters(recurse=False):
-            size = bound * gain if parameter.dim() > 1 else bound
-            nn.init.uniform_(parameter, -size, size, generator=generator)

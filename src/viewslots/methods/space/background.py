@@ -64,7 +64,7 @@ class MapEncoder(nn.Module):
         return precisely(self.convolutions(maps, real).flatten(1), self.linear)
 
 
-class BroadcastDecoder(nn.Module):
+class ComponentDecoder(nn.Module):
     """A code at every place of a map with coordinates, and 3x3 convolutions that use up its margin."""
 
     places: Tensor
@@ -159,7 +159,7 @@ class Background(nn.Module):
         mask_decoder: ShuffleDecoder | None,
         component_encoder: MapEncoder,
         component_prior: nn.Module,
-        painter: BroadcastDecoder,
+        painter: ComponentDecoder,
     ) -> None:
         super().__init__()
         self.encoder, self.mask_posterior, self.mask_prior = encoder, mask_posterior, mask_prior

@@ -1,11 +1,8 @@
 """The networks from their sizes, and where their weights start."""
 
-import math
-
-import torch
 from torch import nn
 
-from viewslots.methods.space.background import Background, BroadcastDecoder, MapEncoder, MaskPosterior, MaskPrior
+from viewslots.methods.space.background import Background, ComponentDecoder, MapEncoder, MaskPosterior, MaskPrior
 from viewslots.methods.space.config import SpaceConfig
 from viewslots.methods.space.foreground import CellEncoder, Foreground, GlimpseEncoder
 from viewslots.methods.space.layers import ShuffleDecoder
@@ -37,14 +34,5 @@ def build_background(config: SpaceConfig) -> Background:
             nn.ELU(),
             nn.Linear(hidden, 2 * config.component_dim),
         ),
-        painter=BroadcastDecoder(config.component_dim, size, config.painter_channels),
+        painter=ComponentDecoder(config.component_dim, size, config.painter_channels),
     )
-
-
-def initialise(network: nn.Module, generator: torch.Generator) -> None:
-    """As torch draws them by default: uniform, within 1 / sqrt(inputs); of an LSTM, 1 / sqrt(its size)."""
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear | nn.LSTMCell):
-            fan = module.hidden_size if isinstance(module, nn.LSTMCell) else module.weight[0].numel()
-            for parameter in module.parameters():
-                nn.init.uniform_(parameter, -1 / math.sqrt(fan), 1 / math.sqrt(fan), generator=generator)

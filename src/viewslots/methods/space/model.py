@@ -6,11 +6,12 @@ import torch
 
 from viewslots.methods.contract import Answer, Gather, Losses, Search, TrainableMethod, adam_options
 from viewslots.methods.inputs import check_slots
+from viewslots.methods.layers import start_as_torch
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Optimisation
 from viewslots.methods.single_view import PicturesOfScenes, mean_over_views
 from viewslots.methods.space.background import Components
-from viewslots.methods.space.build import build_background, build_foreground, initialise
+from viewslots.methods.space.build import build_background, build_foreground
 from viewslots.methods.space.config import SpaceConfig
 from viewslots.methods.space.foreground import located
 from viewslots.methods.space.objective import Priors, boundary_loss, foreground_kl, negative_log_likelihood
@@ -51,7 +52,7 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
         self.config = config
         self.foreground = build_foreground(config)
         self.background = build_background(config)
-        initialise(self, generator or torch.Generator().manual_seed(0))
+        start_as_torch(self, generator or torch.Generator().manual_seed(0))
 
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> SpaceNoise:
         """For all cells, however many `slots` are asked for."""
