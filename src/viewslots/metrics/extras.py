@@ -66,6 +66,14 @@ class SceneRatios:
     def values(self) -> dict[str, float | None]:
         return {name: ratio.value for name, ratio in self.ratios.items()}
 
+    def per_scene(self) -> dict[str, list[float | None]]:
+        """None for a scene with nothing to say."""
+        pairs = {
+            name: zip(one.numerator.tolist(), one.denominator.tolist(), strict=True)
+            for name, one in self.ratios.items()
+        }
+        return {name: [above / below if below > 0 else None for above, below in pair] for name, pair in pairs.items()}
+
     def select(self, scenes: Int[np.ndarray, "n"]) -> "SceneRatios":
         """These scenes, in this order, any as often as it is named."""
         chosen = {name: Ratio(one.numerator[scenes], one.denominator[scenes]) for name, one in self.ratios.items()}
