@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
-    from viewslots.protocol.named import Protocol
+    from viewslots.protocol.masks import Protocol
 
 
 def score(
@@ -39,7 +39,7 @@ def score(
         device: Where to compute; auto takes a GPU if there is one.
     """
     from viewslots.files import plain_errors, require_file, write_json
-    from viewslots.protocol.named import OURS, find_protocol
+    from viewslots.protocols import OURS, find_protocol
 
     asked = find_protocol(protocol)
     if out is not None:
@@ -75,7 +75,7 @@ def _eight_metrics(prediction: Path, truth: Path, split: str | None, device: str
 def _masks(protocol: "Protocol", prediction: Path, truth: Path, split: str | None, device: str) -> dict[str, Any]:
     from viewslots.metrics.arrays import MASKS_ALONE, MASKS_AND_PICTURES, ScorePair
     from viewslots.metrics.extras import SceneRatios
-    from viewslots.protocol.named import score_masks, scored_window
+    from viewslots.protocol.masks import score_masks, scored_window
 
     parts: list[SceneRatios] = []
     wanted = MASKS_AND_PICTURES if protocol.has_pictures else MASKS_ALONE

@@ -20,7 +20,8 @@ from viewslots.data.store import SplitArrays
 from viewslots.errors import UserError
 from viewslots.metrics.arrays import MaskBlock
 from viewslots.metrics.ssim import structural_similarity
-from viewslots.protocol.named import OURS, PROTOCOLS, find_protocol, score_masks, scored_window
+from viewslots.protocol.masks import score_masks, scored_window
+from viewslots.protocols import OURS, PROTOCOLS, find_protocol
 
 BACK = 255
 NAMED = [protocol for protocol in PROTOCOLS.values() if protocol is not OURS]
