@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "experiments": {"methods"},
     "metrics": {"data", "metrics"},
     "protocol": {"data", "experiments", "methods", "metrics", "protocol", "runs"},
+    "protocols": {"metrics", "protocol"},
     "report": {"methods", "metrics", "protocol", "report"},
     "training": {
         "data",
@@ -60,6 +61,7 @@ MAY_IMPORT = {
         "demo",
         "metrics",
         "protocol",
+        "protocols",
         "report",
         "figures",
         "experiments",

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
-from viewslots.metrics.extras import SHADOW, Ratio, SceneRatios, hidden_share, scene_extras, shadow_pixels
+from viewslots.metrics.extras import MASK_SCORES, SHADOW, Ratio, SceneRatios, hidden_share, scene_extras, shadow_pixels
 from viewslots.metrics.score import METRICS, SceneScores
 from viewslots.protocol.repeats import Repeats, by_objects, by_occlusion
 from viewslots.types import Decomposition, SceneBatch
@@ -218,7 +218,7 @@ def test_without_truth_pictures_alone_are_judged(toy: SceneTruth) -> None:
     whole = extras(answer_of(layer, 3), toy)
     batch, bare = pictures(layer), replace(toy, segment=None, shapes=None, shadows=None)
     found = scene_extras(answer_of(layer, 3), bare, batch).values()
-    assert found == whole | dict.fromkeys(("ari_a_without_shadows", "shadow_claimed", "identity"))
+    assert found == whole | dict.fromkeys(("ari_a_without_shadows", "shadow_claimed", "identity", *MASK_SCORES))
     assert hidden_share(bare) is hidden_share(replace(toy, shapes=None)) is None
     assert extras(answer_of(layer, 3), replace(toy, shapes=None)) == whole  # the segment tells enough
 

@@ -214,9 +214,7 @@ BAD_PREDICTIONS = {
 BAD_TRUTHS = {
     "no array segment": lambda files: {name: v for name, v in files.items() if name != "segment"},
     "segment: .*int32.*uint8": changed("segment", lambda v: v.astype(np.int32)),
-    r"segment: .*\(3, 2, 7, 7\).*\[4,2,7,7\]": lambda files: {name: v[:3] for name, v in files.items()},
-    r"segment: .*\(4, 1, 7, 7\)": lambda files: {name: v[:, :1] for name, v in files.items()},
-    r"segment: .*\(4, 2, 6, 7\)": lambda files: files | {"segment": files["segment"][:, :, :6]},
+    r"shapes: .*\(4, 2, 4, 7, 7\).*\[4,2,G,6,7\]": lambda files: files | {"segment": files["segment"][:, :, :6]},
     "segment: object 4 in scene 1.*4 objects": changed("segment", at_first(4)),
     "shapes: .*float32.*uint8": changed("shapes", lambda v: (v / 255).astype(np.float32)),
     r"shapes: .*\[4,2,G,7,7\]": changed("shapes", lambda v: v[..., 0]),
@@ -229,6 +227,20 @@ BAD_TRUTHS = {
 def test_bad_predictions_get_one_clear_line(folder: Folder, pattern: str) -> None:
     prediction, truth, _ = case()
     line = folder.refused(BAD_PREDICTIONS[pattern](prediction), truth)
+    assert "pred.npz: " in line
+    assert re.search(pattern, line), line
+
+
+UNFIT = {
+    r"layer_masks: .*\(4, 2, 5, 7, 7\).*\[3,2,L,7,7\], to fit the truth": lambda v: v[:3],
+    r"layer_masks: .*\(4, 2, 5, 7, 7\).*\[4,1,L,7,7\], to fit the truth": lambda v: v[:, :1],
+}
+
+
+@pytest.mark.parametrize("pattern", UNFIT)
+def test_what_does_not_fit_the_truth_is_blamed_on_the_prediction(folder: Folder, pattern: str) -> None:
+    prediction, truth, _ = case()
+    line = folder.refused(prediction, {name: UNFIT[pattern](values) for name, values in truth.items()})
     assert "pred.npz: " in line
     assert re.search(pattern, line), line
 

@@ -22,6 +22,7 @@ from viewslots.errors import UserError
 from viewslots.files import sha256
 from viewslots.methods.contract import Search
 from viewslots.methods.kmeans.model import KMeansMethod
+from viewslots.metrics.extras import MASK_SCORES
 from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol import evaluate as protocol
@@ -171,6 +172,8 @@ def test_the_truth_scores_one(store: Store) -> None:
     assert extras["ari_a_without_shadows"] == extras["identity"] == 1.0
     assert extras["shadow_claimed"] == 0.0
     assert extras["psnr"] == extras["novel_view_psnr"] == pytest.approx(100.0)
+    assert extras["ssim"] == extras["novel_view_ssim"] == pytest.approx(1.0)
+    assert {extras[name] for name in (*MASK_SCORES, "novel_view_ari", "novel_view_fg_ari")} == {1.0}
     assert extras["camera_linear_position"] > 0.9999
     assert extras["camera_kernel_azimuth"] > 0.98
     assert extras["camera_linear_elevation"] is None  # constant in this world
@@ -232,7 +235,8 @@ def test_viewpoint_estimation_scores_the_last_views(store: Store) -> None:
     found = evaluate(method, store, replace(PLAN, views=3, new_views=2))
     assert {(asked[0], tuple(asked[3])) for asked in method.asked} == {("infer", (0, 1, 2)), ("new", (4, 5))}
     assert found.one(0)["paper"]["ARI-A"] == found.one(0)["extras"]["identity"] == 1.0
-    assert set(found.one(0)["extras"]) == {"ari_a_without_shadows", "shadow_claimed", "identity", "mse", "psnr"}
+    shadows = {"ari_a_without_shadows", "shadow_claimed"}
+    assert set(found.one(0)["extras"]) == {*MASK_SCORES, *shadows, "identity", "mse", "psnr", "ssim"}
 
 
 def test_without_extras_nothing_else_is_asked(store: Store) -> None:
@@ -275,12 +279,13 @@ def test_without_a_segment_pictures_alone_are_scored(store: Store, monkeypatch: 
     found = evaluate(Guessing(), store, PLAN)
     for kind in ("paper", "pooled"):
         assert found.one(0)[kind] == dict.fromkeys(METRICS)
-    pictures = {"mse", "psnr", "novel_view_psnr", *CAMERA_SCORES}
+    pictures = {"mse", "psnr", "ssim", "novel_view_psnr", "novel_view_ssim", *CAMERA_SCORES}
     assert found.one(0)["extras"] == {
         name: value if name in pictures else None for name, value in whole.one(0)["extras"].items()
     }
     assert set(found.missing) == {"segment", "num_objects"}
-    assert set(found.missing["segment"]) >= {*METRICS, "identity", "shadow_claimed", "by_occlusion"}
+    lost = {*METRICS, *MASK_SCORES, "identity", "shadow_claimed", "novel_view_ari", "by_occlusion"}
+    assert set(found.missing["segment"]) >= lost
     written = result(found, store, PLAN, {"method": "guessing", "run": "none"})
     assert written["by_objects"] == written["by_occlusion"] == {}
     assert written["missing"] == found.missing

@@ -13,8 +13,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from viewslots import cli
 from viewslots.commands.evaluation import estimate_viewpoints, evaluate, report
+from viewslots.commands.score import score
 from viewslots.data.store import Store
-from viewslots.metrics.arrays import FLAG, PREDICTION, TRUTH
+from viewslots.metrics.layouts import FLAG, IMAGE, PREDICTION, RECONSTRUCTION, TRUTH
 from viewslots.metrics.probes import PROBES, TARGETS
 from viewslots.protocol.evaluate import NEEDED_FOR
 from viewslots.report.rows import EXTRAS
@@ -57,7 +58,7 @@ def test_a_method_in_python(store: Store, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_page_names_every_array_and_every_extra() -> None:
     named = set(re.findall(r"`(\w+\*?)`", PAGE))
-    assert {*PREDICTION, *TRUTH, FLAG} <= named
+    assert {*PREDICTION, *TRUTH, *RECONSTRUCTION, *IMAGE, FLAG} <= named
     cameras = {f"camera_{probe}_{target}" for probe in PROBES for target in TARGETS}
     assert set(NEEDED_FOR) <= named  # truth that a data set may lack
     assert set(EXTRAS) - cameras | {f"camera_{probe}_*" for probe in PROBES} | set(TARGETS) <= named
@@ -65,7 +66,9 @@ def test_the_page_names_every_array_and_every_extra() -> None:
 
 def test_the_page_names_options_that_exist() -> None:
     """`--careful` is an alias; `--extras` has a negative."""
-    parameters = {name for command in (evaluate, estimate_viewpoints, report) for name in signature(command).parameters}
+    parameters = {
+        name for command in (evaluate, estimate_viewpoints, report, score) for name in signature(command).parameters
+    }
     options = {f"--{name}" for name in parameters} | {"--careful", "--no-extras"}
     other = {"--train-scenes"}  # of make-data
     assert set(re.findall(r"--[a-z][a-z-]*", PAGE)) <= options | other

@@ -1,83 +1,104 @@
-"""Anybody's arrays as `viewslots score` takes them, checked and read a few scenes at a time.
+"""Anybody's arrays as `viewslots score` takes them, read and checked a few scenes at a time.
 
-Layouts and sizes are settled from the headers alone, values block by block.
+Layouts and sizes are settled from the headers alone (layouts.py), values block by block.
 S scenes, M views, L layers, K object slots, G true objects, H x W pixels. K = L - 1 with a background, L without.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, UInt8
+from jaxtyping import Bool, Float, Float32, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
-from viewslots.data.exchange.npz import NpzFile, NpzRows
+from viewslots.data.exchange.npz import NpzFile
 from viewslots.errors import UserError
 from viewslots.files import shown
+from viewslots.metrics.layouts import (
+    IMAGE,
+    MASKS,
+    PREDICTION,
+    RECONSTRUCTION,
+    SEGMENT,
+    TRUTH,
+    File,
+    Layout,
+    Rows,
+    SplitFile,
+    check_shapes,
+    open_arrays,
+    read_flag,
+    unread,
+)
 from viewslots.types import BACKGROUND, COVERED, Decomposition
 
-LEAST = {"G": 0}
-"""Extent of an axis; 1 for all others: a world may have no objects."""
-MOST = {"L": 4096, "G": 255}
-"""Objects that a segment of bytes can tell apart beside its background; layers, so that their tables fit the memory."""
-WORDS = {"f": "floats", "u": "uint8", "i": "integers", "b": "bool"}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What an array must be: its axes and its kinds of numbers (f floats, u bytes, i any integers, b bool)."""
-
-    axes: str
-    kinds: str
-    optional: bool = False
-
-    @property
-    def words(self) -> str:
-        return " or ".join(WORDS[kind] for kind in self.kinds)
-
-
-PREDICTION = {
-    "layer_masks": Layout("SMLHW", "fu"),
-    "complete_shapes": Layout("SMKHW", "fu", optional=True),
-    "presence": Layout("SK", "fuib", optional=True),
-    "depth_order": Layout("SMK", "fui", optional=True),
-}
-TRUTH = {
-    "segment": Layout("SMHW", "u"),
-    "shapes": Layout("SMGHW", "u", optional=True),
-    "depth_order": Layout("SMG", "fui", optional=True),
-}
-FLAG = "has_background"
 NUMBERS_AT_ONCE = 2**25
 """Values of all arrays in memory at once, unless a single scene has more;"""
 NUMBERS_OF_A_SCENE = 2**28
 """which may have this many."""
 SLACK = 1e-3
 """Masks may leave [0, 1] by this much: half-precision sums do."""
-SHARES = ("layer_masks", "complete_shapes", "shapes")
+SHARES = ("layer_masks", "complete_shapes", "shapes", "reconstruction", "image")
 """Arrays whose bytes mean shares of 255."""
 
 
-class ScorePair:
-    """A prediction and its truth, two .npz files, as blocks of scenes ready to be scored."""
+@dataclass(frozen=True)
+class Wanted:
+    """The arrays that are asked for, and whether the prediction must tell its background layer from the others."""
 
-    def __init__(self, prediction: Path, truth: Path) -> None:
+    prediction: Mapping[str, Layout]
+    truth: Mapping[str, Layout]
+    needs_flag: bool = False
+
+
+EVERYTHING = Wanted(PREDICTION, TRUTH, needs_flag=True)
+MASKS_ALONE = Wanted(MASKS, SEGMENT)
+MASKS_AND_PICTURES = Wanted(MASKS | RECONSTRUCTION, SEGMENT | IMAGE)
+
+
+@dataclass(frozen=True)
+class MaskBlock:
+    """Masks of some scenes and the segments they are compared with, perhaps in another size; pictures if known."""
+
+    layers: Float[Tensor, "S M L h w"]
+    segment: UInt8[Tensor, "S M H W"]
+    view_mask: Bool[Tensor, "S M"]
+    reconstruction: Float[Tensor, "S M 3 y x"] | None
+    image: Float[Tensor, "S M 3 H W"] | None
+
+
+class ScorePair:
+    """A prediction and its truth, a file and a file or a split of a data set, as blocks of scenes ready to be scored.
+
+    The truth is checked first: what does not fit it is wrong in the prediction.
+    """
+
+    def __init__(self, prediction: Path, truth: Path, split: str | None = None, wanted: Wanted = EVERYTHING) -> None:
+        self._wanted = wanted
         with ExitStack() as stack:
-            files = [stack.enter_context(NpzFile(path)) for path in (prediction, truth)]
-            self.has_background = read_flag(files[0])
+            file = stack.enter_context(NpzFile(prediction))
+            self.has_background = read_flag(file, optional=not wanted.needs_flag)
+            self._prediction = open_arrays(file, wanted.prediction)
+            shape = self._prediction["layer_masks"].shape
+            source = _truth_file(truth, split, shape[1] if len(shape) > 1 else 1, stack)
+            self._truth = open_arrays(source, wanted.truth)
             sizes: dict[str, int] = {}
-            self._prediction = open_arrays(files[0], PREDICTION, sizes, self.has_background)
-            self._truth = open_arrays(files[1], TRUTH, sizes, self.has_background)
-            self.scenes, self.views = sizes["S"], sizes["M"]
+            check_shapes(self._truth, wanted.truth, sizes, self.has_background, "the other arrays")
+            check_shapes(self._prediction, wanted.prediction, sizes, self.has_background, "the truth and the rest")
+            self.scenes, self.views, self.layers = sizes["S"], sizes["M"], sizes["L"]
+            self.truth_size = (sizes["H"], sizes["W"])
+            self.mask_size = (sizes.get("h", sizes["H"]), sizes.get("w", sizes["W"]))
+            self._counts = source.view_counts() if isinstance(source, SplitFile) else None
             self._block = _scenes_at_once(sizes, prediction)
             self._unread = {
-                file.path: unread(file, known) for file, known in zip(files, (PREDICTION, TRUTH), strict=True)
+                file.path: unread(file, [*PREDICTION, *wanted.prediction]),
+                source.path: unread(source, [*TRUTH, *wanted.truth]),
             }
             self._largest: dict[str, int] = {}
             self._stack = stack.pop_all()
@@ -90,16 +111,35 @@ class ScorePair:
 
     def blocks(self, device: str = "cpu") -> Iterator[tuple[Decomposition, SceneTruth]]:
         """All scenes, once, in order."""
+        for predicted, true, first in self._read():
+            if "shapes" in true:
+                _check_labels(true["segment"], true["shapes"].shape[2], self._truth["segment"].where, first)
+            tensors = {key: torch.from_numpy(values).to(device) for key, values in true.items()}
+            truth = scene_truth(tensors["segment"], tensors.get("shapes"), tensors.get("depth_order"))
+            if self._counts is not None:
+                truth = replace(truth, view_mask=self._real_views(first, len(truth.view_mask)).to(device))
+            yield _decomposition(predicted, self.has_background, device), truth
+
+    def mask_blocks(self, device: str = "cpu") -> Iterator[MaskBlock]:
+        """The same for scores of masks and pictures alone."""
+        for predicted, true, first in self._read():
+            pictures = (_pictures(predicted, "reconstruction", device), _pictures(true, "image", device))
+            segment = torch.from_numpy(true["segment"]).to(device)
+            layers = torch.from_numpy(_floats(predicted["layer_masks"], "layer_masks")).to(device)
+            yield MaskBlock(layers, segment, self._real_views(first, len(segment)).to(device), *pictures)
+
+    def _read(self) -> Iterator[tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], int]]:
         for first in range(0, self.scenes, self._block):
             count = min(self._block, self.scenes - first)
             predicted = {key: _checked(rows, count, key, first) for key, rows in self._prediction.items()}
             true = {key: _checked(rows, count, key, first) for key, rows in self._truth.items()}
             self._watch(predicted | true)
-            if "shapes" in true:
-                _check_labels(true["segment"], true["shapes"].shape[2], self._truth["segment"].where, first)
-            tensors = {key: torch.from_numpy(values).to(device) for key, values in true.items()}
-            truth = scene_truth(tensors["segment"], tensors.get("shapes"), tensors.get("depth_order"))
-            yield _decomposition(predicted, self.has_background, device), truth
+            yield predicted, true, first
+
+    def _real_views(self, first: int, count: int) -> Bool[Tensor, "S M"]:
+        if self._counts is None:
+            return torch.ones(count, self.views, dtype=torch.bool)
+        return torch.arange(self.views) < torch.from_numpy(self._counts[first : first + count])[:, None]
 
     def _watch(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         for key in SHARES:
@@ -109,8 +149,15 @@ class ScorePair:
     def remarks(self) -> list[str]:
         """After the last block: what is no error, but perhaps not what was meant."""
         found = [f"{path}: not used: {shown(', '.join(names), 200)}" for path, names in self._unread.items() if names]
-        if "shapes" not in self._truth:
+        if "shapes" in self._wanted.truth and "shapes" not in self._truth:
             found.append("the truth has no shapes, so IoU, F1, OOA and pooled ARI-O, AMI-O are null")
+        for name, wanted, arrays in (
+            ("prediction", self._wanted.prediction, self._prediction),
+            ("truth", self._wanted.truth, self._truth),
+        ):
+            for key in ("reconstruction", "image"):
+                if key in wanted and key not in arrays:
+                    found.append(f"the {name} has no {key}, so scores of pictures are null")
         where = {key: rows.where for key, rows in (self._prediction | self._truth).items()}
         return found + [
             f"{where[key]}: its bytes are 0 and 1 alone, but mean shares of 255; multiply masks by 255"
@@ -119,17 +166,30 @@ class ScorePair:
         ]
 
 
+def _truth_file(path: Path, split: str | None, views: int, stack: ExitStack) -> File:
+    if path.is_dir():
+        return SplitFile(path, split, views)
+    if split is not None:
+        raise UserError(f"{path}: --split is of a data set, but this is a file; leave the option out")
+    return stack.enter_context(NpzFile(path))
+
+
 def _scenes_at_once(sizes: Mapping[str, int], path: Path) -> int:
     if sizes["K"] < 1:
         raise UserError(f"{path}: layer_masks: a background and no object layer; nothing can be scored")
-    pixels, objects, slots = sizes["H"] * sizes["W"], sizes.get("G", 0), sizes["K"]
+    objects, slots = sizes.get("G", 0), sizes["K"]
+    pixels = max(sizes["H"] * sizes["W"], sizes.get("h", 1) * sizes.get("w", 1), sizes.get("y", 1) * sizes.get("x", 1))
     numbers = sizes["M"] * (pixels * (objects + 2 * slots + 2) + objects * (objects + slots))
+    if (
+        "h" in sizes
+    ):  # pictures and their blurred products; a table for every picture and any object that bytes can name
+        numbers += sizes["M"] * (30 * pixels * ("y" in sizes) + 2**8 * sizes["L"])
     if numbers > NUMBERS_OF_A_SCENE:
         raise UserError(f"{path}: a scene has {numbers:,} values, more than the {NUMBERS_OF_A_SCENE:,} that are taken")
     return max(1, NUMBERS_AT_ONCE // numbers)
 
 
-def _checked(rows: NpzRows, count: int, key: str, first: int) -> NDArray[Any]:
+def _checked(rows: Rows, count: int, key: str, first: int) -> NDArray[Any]:
     """The next scenes; floats must be numbers and, but for depth, lie between 0 and 1."""
     values = rows.next_rows(count)
     if values.dtype.kind != "f" or not values.size:
@@ -171,6 +231,10 @@ def _decomposition(arrays: Mapping[str, NDArray[Any]], has_background: bool, dev
     )
 
 
+def _pictures(arrays: Mapping[str, NDArray[Any]], key: str, device: str) -> Float[Tensor, "S M 3 H W"] | None:
+    return torch.from_numpy(_floats(arrays[key], key)).to(device).movedim(-1, 2) if key in arrays else None
+
+
 def _floats(values: NDArray[Any], key: str) -> NDArray[Any]:
     """Masks of bytes mean shares of 255; other integers mean themselves."""
     if values.dtype == np.uint8 and key in SHARES:
@@ -203,64 +267,3 @@ def scene_truth(
 def _ranks(order: Float[Tensor, "S M G"]) -> Float32[Tensor, "S M G"]:
     """How many objects each one is nearer than: the same order, whatever the numbers were."""
     return (order[..., :, None] > order[..., None, :]).sum(3).float()
-
-
-def read_flag(file: NpzFile) -> bool:
-    """has_background."""
-    rows = _open(file, FLAG, Layout("", "b"))
-    assert rows is not None
-    if rows.shape not in ((), (1,)):
-        raise UserError(f"{rows.where}: has shape {shown(rows.shape)}, but must be a single bool")
-    return bool(rows.everything().item())
-
-
-def _open(file: NpzFile, key: str, layout: Layout) -> NpzRows | None:
-    """The array if it is there and of the right kind of numbers."""
-    if key not in file.keys:
-        if layout.optional:
-            return None
-        what = f"[{','.join(layout.axes)}], {layout.words}" if layout.axes else layout.words
-        raise UserError(f"{file.path}: no array {key} ({what}); it holds {shown(', '.join(sorted(file.keys)), 200)}")
-    rows = file.open(key)
-    if not any(_is_kind(rows.dtype, kind) for kind in layout.kinds):
-        raise UserError(f"{rows.where}: its type is {rows.dtype}, but must be {layout.words}; convert it with astype")
-    return rows
-
-
-def _is_kind(dtype: np.dtype[Any], kind: str) -> bool:
-    return dtype == np.uint8 if kind == "u" else dtype.kind in ("iu" if kind == "i" else kind)
-
-
-def open_arrays(
-    file: NpzFile, layouts: Mapping[str, Layout], sizes: dict[str, int], has_background: bool
-) -> dict[str, NpzRows]:
-    """The arrays of a file, whose sizes must agree with those known so far; `sizes` learns the new ones."""
-    opened = {}
-    for key, layout in layouts.items():
-        rows = _open(file, key, layout)
-        if rows is None:
-            continue
-        _check_shape(rows, layout.axes, sizes)
-        sizes.update(zip(layout.axes, rows.shape, strict=True))
-        if "L" in sizes:
-            sizes["K"] = sizes["L"] - int(has_background)
-        opened[key] = rows
-    return opened
-
-
-def unread(file: NpzFile, layouts: Mapping[str, Layout]) -> list[str]:
-    """Arrays that nobody asks for; perhaps a name was misspelt."""
-    return sorted(set(file.keys) - {*layouts, FLAG})
-
-
-def _check_shape(rows: NpzRows, axes: str, sizes: Mapping[str, int]) -> None:
-    names = ",".join(axes)
-    if len(rows.shape) != len(axes) or any(sizes.get(axis, n) != n for axis, n in zip(axes, rows.shape, strict=True)):
-        wanted = ",".join(str(sizes.get(axis, axis)) for axis in axes)
-        reason = f" = [{wanted}], to fit the other arrays" if sizes else ""
-        raise UserError(f"{rows.where}: has shape {shown(rows.shape)}, but must be [{names}]{reason}")
-    for axis, extent in zip(axes, rows.shape, strict=True):
-        least, most = LEAST.get(axis, 1), MOST.get(axis, extent)
-        if not least <= extent <= most:
-            bound = f"at least {least}" if extent < least else f"at most {most}"
-            raise UserError(f"{rows.where}: {axis} of [{names}] is {extent}, but must be {bound}")

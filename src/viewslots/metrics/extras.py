@@ -1,4 +1,4 @@
-"""What nobody reports: shadows, identity over views, the quality of the pictures.
+"""Beyond the paper: what the field reports of masks and pictures; and shadows, identity over views.
 
 Each score is a sum over scenes divided by another, so that any group of scenes has its own.
 """
@@ -12,8 +12,10 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
+from viewslots.metrics.masks import best_overlaps, fg_ari, matched_overlaps, pixel_tables
 from viewslots.metrics.objects import assign, require_numbers, true_objects
 from viewslots.metrics.segmentation import adjusted_rand, contingency, partition
+from viewslots.metrics.ssim import structural_similarity
 from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneBatch
 
 SHADOW = 51
@@ -23,6 +25,10 @@ In CLEVR-M1 these are 8 % of the background, on average two thirds as bright as 
 """
 FAINTEST = 1e-10
 """Squared error below which pictures count as equal: no PSNR above 100 dB."""
+MASK_SCORES = ("fg_ari", "mbo", "miou", "picture_fg_ari", "picture_mbo", "picture_miou")
+"""Of the pictures that a method was given, by hard masks and the segment."""
+NOVEL_SCORES = ("novel_view_psnr", "novel_view_ssim", "novel_view_ari", "novel_view_fg_ari")
+"""Of pictures that it was not given."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,11 @@ class Ratio:
     def nothing(cls, scenes: int) -> "Ratio":
         return cls(np.zeros(scenes), np.zeros(scenes))
 
+    @classmethod
+    def mean(cls, values: Float64[Tensor, "S units"]) -> "Ratio":
+        """Every unit of every scene counts once, unless it is NaN."""
+        return cls.of(values.nansum(1), (~values.isnan()).sum(1))
+
     @property
     def value(self) -> float | None:
         below = float(self.denominator.sum())
@@ -54,6 +65,14 @@ class SceneRatios:
 
     def values(self) -> dict[str, float | None]:
         return {name: ratio.value for name, ratio in self.ratios.items()}
+
+    def per_scene(self) -> dict[str, list[float | None]]:
+        """None for a scene with nothing to say."""
+        pairs = {
+            name: zip(one.numerator.tolist(), one.denominator.tolist(), strict=True)
+            for name, one in self.ratios.items()
+        }
+        return {name: [above / below if below > 0 else None for above, below in pair] for name, pair in pairs.items()}
 
     def select(self, scenes: Int[np.ndarray, "n"]) -> "SceneRatios":
         """These scenes, in this order, any as often as it is named."""
@@ -78,15 +97,29 @@ class SceneRatios:
 def scene_extras(prediction: Decomposition, truth: SceneTruth, batch: SceneBatch) -> SceneRatios:
     """All extras of a batch of scenes; those that need truth which is not known say nothing."""
     layer = winning_layer(prediction)
-    return SceneRatios(
-        {
-            "ari_a_without_shadows": ari_without_shadows(layer, prediction.layer_masks.shape[2], truth),
-            "shadow_claimed": shadow_claimed(layer, prediction.has_background, truth),
-            "identity": identity(layer, prediction, truth),
-            "mse": squared_error(prediction.reconstruction, batch),
-            "psnr": signal_to_noise(prediction.reconstruction, batch),
-        }
+    masks = mask_scores(layer, prediction.layer_masks.shape[2], truth)
+    return masks.merge(
+        SceneRatios(
+            {
+                "ari_a_without_shadows": ari_without_shadows(layer, prediction.layer_masks.shape[2], truth),
+                "shadow_claimed": shadow_claimed(layer, prediction.has_background, truth),
+                "identity": identity(layer, prediction, truth),
+                "mse": squared_error(prediction.reconstruction, batch),
+                "psnr": signal_to_noise(prediction.reconstruction, batch),
+                "ssim": similarity(prediction.reconstruction, batch),
+            }
+        )
     )
+
+
+def novel_view_extras(prediction: Decomposition, truth: SceneTruth, batch: SceneBatch) -> SceneRatios:
+    """Of pictures that a method was not given, each alone: what is seen there, and which object it is said to be."""
+    scenes, (ari, foreground) = len(batch.image), (Ratio.nothing(len(batch.image)),) * 2
+    if truth.segment is not None:
+        tables = pixel_tables(winning_layer(prediction), prediction.layer_masks.shape[2], truth).flatten(0, 1)
+        ari, foreground = (Ratio.mean(score(tables).view(scenes, -1)) for score in (adjusted_rand, fg_ari))
+    pictures = (signal_to_noise(prediction.reconstruction, batch), similarity(prediction.reconstruction, batch))
+    return SceneRatios(dict(zip(NOVEL_SCORES, (*pictures, ari, foreground), strict=True)))
 
 
 def winning_layer(prediction: Decomposition) -> Int[Tensor, "B M H W"]:
@@ -94,6 +127,28 @@ def winning_layer(prediction: Decomposition) -> Int[Tensor, "B M H W"]:
     winner, background = partition(prediction.layer_masks.flatten(0, 1), prediction.has_background)
     layer = (winner + int(prediction.has_background)).masked_fill(background, 0)
     return layer.view(*prediction.layer_masks.shape[:2], *layer.shape[1:])
+
+
+def mask_scores(layer: Int[Tensor, "B M H W"], layers: int, truth: SceneTruth) -> SceneRatios:
+    """The common scores of masks, of all views of a scene as one and of each picture alone.
+
+    Means over the objects of a scene or picture, then over scenes or pictures.
+    """
+    if truth.segment is None:
+        return SceneRatios(dict.fromkeys(MASK_SCORES, Ratio.nothing(len(layer))))
+    tables = pixel_tables(layer, layers, truth)
+    whole, single = tables.sum(1), tables.flatten(0, 1)
+    shape = tables.shape[:2]
+    return SceneRatios(
+        {
+            "fg_ari": Ratio.mean(fg_ari(whole)[:, None]),
+            "mbo": Ratio.mean(best_overlaps(whole).nanmean(1)[:, None]),
+            "miou": Ratio.mean(matched_overlaps(whole).nanmean(1)[:, None]),
+            "picture_fg_ari": Ratio.mean(fg_ari(single).view(shape)),
+            "picture_mbo": Ratio.mean(best_overlaps(single).nanmean(1).view(shape)),
+            "picture_miou": Ratio.mean(matched_overlaps(single).nanmean(1).view(shape)),
+        }
+    )
 
 
 def shadow_pixels(truth: SceneTruth) -> Bool[Tensor, "B M H W"]:
@@ -132,7 +187,7 @@ def identity(layer: Int[Tensor, "B M H W"], prediction: Decomposition, truth: Sc
     """
     if truth.segment is None:
         return Ratio.nothing(len(layer))
-    counts = pixels_by_layer(layer, prediction.layer_masks.shape[2], truth)
+    counts = pixel_tables(layer, prediction.layer_masks.shape[2], truth)[:, :, 1:]
     first = int(prediction.has_background)
     slot = assign(counts.sum(1)[:, :, first:])
     own_layer = (slot + first)[:, None, :, None].expand(-1, counts.shape[1], -1, -1)
@@ -140,16 +195,6 @@ def identity(layer: Int[Tensor, "B M H W"], prediction: Decomposition, truth: Sc
     visible = counts.sum(3) > 0
     kept = visible & (own > 0) & (own == counts.amax(3)) & (slot >= 0)[:, None]
     return Ratio.of(kept.sum((1, 2)), visible.sum((1, 2)))
-
-
-def pixels_by_layer(layer: Int[Tensor, "B M H W"], layers: int, truth: SceneTruth) -> Float64[Tensor, "B M G L"]:
-    """Visible pixels of every object in every real view, by the layer that claims them."""
-    assert truth.segment is not None
-    scenes, views = layer.shape[:2]
-    seen = (truth.segment != BACKGROUND) & truth.view_mask[:, :, None, None]
-    pixels = [values.flatten(0, 1).flatten(1) for values in (truth.segment.long(), layer, seen)]
-    table = contingency(pixels[0], pixels[1], true_objects(truth), layers, pixels[2])
-    return table.view(scenes, views, *table.shape[1:])
 
 
 def squared_errors(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatch) -> Float64[Tensor, "B M"]:
@@ -168,6 +213,12 @@ def signal_to_noise(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatc
     """PSNR in dB of each picture, mean over all pictures."""
     decibel = -10 * squared_errors(reconstruction, batch).clamp(min=FAINTEST).log10()
     return Ratio.of(decibel.where(batch.view_mask, 0).sum(1), batch.view_mask.sum(1))
+
+
+def similarity(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatch) -> Ratio:
+    """SSIM of each picture, clamped to [0, 1], mean over all pictures; none for pictures smaller than its window."""
+    values = structural_similarity(reconstruction.clamp(0, 1), batch.image)
+    return Ratio.mean(values.where(batch.view_mask, torch.nan))
 
 
 def hidden_share(truth: SceneTruth) -> Float64[Tensor, "B"] | None:

@@ -23,7 +23,15 @@ from viewslots.data.views import FirstViews, HeldOutViews, LastViews
 from viewslots.errors import UserError
 from viewslots.methods.contract import Method, NewViewsAnswer, Search, ViewpointAnswer
 from viewslots.methods.inputs import check_slots
-from viewslots.metrics.extras import Ratio, SceneRatios, hidden_share, scene_extras, signal_to_noise
+from viewslots.metrics.extras import (
+    MASK_SCORES,
+    NOVEL_SCORES,
+    Ratio,
+    SceneRatios,
+    hidden_share,
+    novel_view_extras,
+    scene_extras,
+)
 from viewslots.metrics.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol.repeats import Repeats
@@ -35,9 +43,17 @@ HELD_OUT_VIEWS = 4
 """Last pictures of a scene, whose viewpoints are estimated for the novel-view error; fewer where M leaves fewer."""
 FIT_SPLIT = "valid"
 """Where the probes of the view codes are fitted."""
-NOVEL = "novel_view_psnr"
+NOVEL_MASKS = ("novel_view_ari", "novel_view_fg_ari")
 NEEDED_FOR = {
-    "segment": (*METRICS, "ari_a_without_shadows", "shadow_claimed", "identity", "by_occlusion"),
+    "segment": (
+        *METRICS,
+        *MASK_SCORES,
+        "ari_a_without_shadows",
+        "shadow_claimed",
+        "identity",
+        *NOVEL_MASKS,
+        "by_occlusion",
+    ),
     "shapes": ("IoU", "F1", "OOA", "pooled ARI-O", "pooled AMI-O", "by_occlusion"),
     "shadows": ("ari_a_without_shadows", "shadow_claimed"),
     "camera": CAMERA_SCORES,
@@ -155,6 +171,8 @@ class Seen:
     held_out: Bool[Tensor, "B"]
     """Scenes with pictures that were not given; of the others `new` shows one that was, which does not count."""
     truth: SceneTruth
+    new_truth: SceneTruth | None = None
+    """Of held-out pictures."""
 
     @classmethod
     def of(cls, dataset: SceneDataset, scenes: list[int], plan: Plan) -> "Seen":
@@ -167,8 +185,11 @@ class Seen:
             last = LastViews(plan.new_views)
             return cls(scenes[0], given, dataset.batch(scenes, last), held_out, dataset.truth(scenes, last))
         room = min(HELD_OUT_VIEWS, split.size.views - M) if plan.extras and held_out.any() else 0
-        new = dataset.batch(scenes, HeldOutViews(M, room)) if room else None
-        return cls(scenes[0], given, new, held_out, dataset.truth(scenes, FirstViews(M), padded_to=M))
+        truth = dataset.truth(scenes, FirstViews(M), padded_to=M)
+        if not room:
+            return cls(scenes[0], given, None, held_out, truth)
+        rest = HeldOutViews(M, room)
+        return cls(scenes[0], given, dataset.batch(scenes, rest), held_out, truth, dataset.truth(scenes, rest))
 
 
 @dataclass(frozen=True)
@@ -203,7 +224,9 @@ def missing_scores(unknown: frozenset[str], method: Method, plan: Plan) -> dict[
     """By kind of truth that is not known: the scores that this plan would have had with it, each named once."""
     asked = {*METRICS, "pooled ARI-O", "pooled AMI-O", "by_objects", "by_occlusion"}
     if plan.extras:
-        asked |= {"ari_a_without_shadows", "shadow_claimed", "identity"}
+        asked |= {*MASK_SCORES, "ari_a_without_shadows", "shadow_claimed", "identity"}
+        if method.shows_new_views and plan.new_views is None:
+            asked |= set(NOVEL_MASKS)
         if method.has_viewpoints and plan.new_views is None:
             asked |= set(CAMERA_SCORES)
     found: dict[str, list[str]] = {}
@@ -242,18 +265,19 @@ def answered(method: Method, seen: Seen, plan: Plan, repeat: int) -> Scored:
     if not plan.extras:
         return Scored(scores, SceneRatios({}), None)
     extras = scene_extras(decomposition, seen.truth, seen.given)
-    novel = SceneRatios({NOVEL: novel_views(viewing, seen, generator)})
+    novel = novel_views(viewing, seen, generator)
     codes = plain_codes(cast(ViewpointAnswer, answer)) if method.has_viewpoints else None
     return Scored(scores, extras.merge(novel), codes)
 
 
-def novel_views(viewing: NewViewsAnswer | None, seen: Seen, generator: torch.Generator) -> Ratio:
-    """PSNR of held-out pictures, of which the viewpoints alone were estimated: can the scene be seen from there?"""
-    if viewing is None or seen.new is None:
-        return Ratio.nothing(len(seen.given.image))
+def novel_views(viewing: NewViewsAnswer | None, seen: Seen, generator: torch.Generator) -> SceneRatios:
+    """Held-out pictures, of which the viewpoints alone were estimated: can the scene be seen from there?"""
+    if viewing is None or seen.new is None or seen.new_truth is None:
+        return SceneRatios(dict.fromkeys(NOVEL_SCORES, Ratio.nothing(len(seen.given.image))))
     shown = viewing.new_views(seen.new, generator).decomposition()
-    counted = replace(seen.new, view_mask=seen.new.view_mask & seen.held_out[:, None])
-    return signal_to_noise(shown.reconstruction, counted)
+    counted = seen.new.view_mask & seen.held_out[:, None]
+    truth = replace(seen.new_truth, view_mask=counted)
+    return novel_view_extras(shown, truth, replace(seen.new, view_mask=counted))
 
 
 def plain_codes(answer: ViewpointAnswer) -> Float[np.ndarray, "B M D"]:

@@ -29,12 +29,22 @@ SEARCHED = {"starts": "start", "looks": "further look", "refinement": "gradient 
 NUMBERED = {"tab:multi": "Table 1", "tab:single": "Table 2"}
 
 EXTRAS = {
+    "fg_ari": ("FG-ARI, all views of a scene as one", 3),
+    "mbo": ("mBO of instances, all views as one", 3),
+    "miou": ("mIoU by Hungarian matching, all views as one", 3),
+    "picture_fg_ari": ("FG-ARI, each picture alone", 3),
+    "picture_mbo": ("mBO of instances, each picture alone", 3),
+    "picture_miou": ("mIoU by Hungarian matching, each picture alone", 3),
     "ari_a_without_shadows": ("ARI-A without the shadow pixels", 3),
     "shadow_claimed": ("share of the true shadow that objects claim", 3),
     "identity": ("identity over views: objects that keep their slot", 3),
     "mse": ("reconstruction, mean squared error", 5),
     "psnr": ("reconstruction, PSNR in dB", 2),
+    "ssim": ("reconstruction, SSIM", 3),
     "novel_view_psnr": ("held-out views, PSNR in dB", 2),
+    "novel_view_ssim": ("held-out views, SSIM", 3),
+    "novel_view_ari": ("held-out views, ARI of all pixels (NV-ARI)", 3),
+    "novel_view_fg_ari": ("held-out views, FG-ARI (NV-FG-ARI)", 3),
     "camera_linear_position": ("camera position from view codes, R2, linear probe", 3),
     "camera_linear_azimuth": ("azimuth, R2, linear probe", 3),
     "camera_linear_distance": ("distance, R2, linear probe", 3),
