@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from viewslots.errors import UserError
 from viewslots.files import read_json, shown
+from viewslots.methods.config import Extent
 from viewslots.methods.names import OLD_NAMES
 
 FORMAT_VERSION = 1
@@ -24,8 +25,8 @@ class Config(Protocol):
     """What fixes the networks of a method."""
 
     @property
-    def image_size(self) -> int:
-        """Side of the pictures it takes."""
+    def image_size(self) -> Extent:
+        """Of the pictures it takes. A method may know squares alone."""
         ...
 
     @property

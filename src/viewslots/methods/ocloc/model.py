@@ -70,6 +70,10 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         start_at(self.inference, self.generation, config)
         self.image_model.start(self.generation)
 
+    @classmethod
+    def sized(cls, config: OclocConfig, height: int, width: int) -> OclocConfig:
+        return config.sized(height, width)
+
     # Learning
 
     def forward(self, batch: SceneBatch, scheduled: Annealing, noise: Noise) -> Losses:
