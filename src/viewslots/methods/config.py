@@ -29,20 +29,6 @@ Share = Annotated[float, Bound("between 0 and 1", lambda value: 0 <= value <= 1)
 Proper = Annotated[float, Bound("0 or above, and below 1", lambda value: 0 <= value < 1)]
 Whole = Annotated[int, Bound("0 or above", lambda value: value >= 0)]
 
-Extent = int | tuple[int, int]
-"""Of pictures and maps: the side of a square, or height and width."""
-
-
-def sides(extent: Extent) -> tuple[int, int]:
-    """Height and width."""
-    return (extent, extent) if isinstance(extent, int) else extent
-
-
-def extent_of(height: int, width: int) -> Extent:
-    """One number for a square, as JSON has had it from the beginning."""
-    return height if height == width else (height, width)
-
-
 MOST = {
     "step": 10**9,
     "every": 10**9,

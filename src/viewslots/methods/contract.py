@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Whole, check_fields, sides
+from viewslots.methods.config import Whole, check_fields
 from viewslots.methods.inputs import check_batch
 from viewslots.methods.pretrained import Config, Pretrained
 from viewslots.methods.schedules import Optimisation, Schedule, Scheduled
-from viewslots.types import Decomposition, SceneBatch
+from viewslots.types import Decomposition, SceneBatch, sides
 
 Precision = Literal["bf16", "fp32"]
 Gather = Callable[[Tensor], Tensor]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewslots.methods.config import Extent, sides
+from viewslots.types import Extent, sides
 
 
 class MultiLayerPerceptron(nn.Sequential):

@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Extent, Positive, Proper, Whole, check_fields, extent_of, from_values, sides
+from viewslots.methods.config import Positive, Proper, Whole, check_fields, from_values
+from viewslots.types import Extent, extent_of, sides
 
 DECODER_KINDS = ("dense", "broadcast", "compact")
 
 MOST_GROWTH = 2
-"""Sides of pictures that a model is fitted to, over those it was made for: what a step costs grows with their product."""
+"""How far a model follows larger pictures: sides over those it was made for. A step costs the square of that."""
 
 Stage = tuple[int, int, int]
 """One convolution of a decoder: (factor of upsampling, kernel size, channels)."""

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from viewslots.methods.config import Extent, sides
 from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.layers import BroadcastDecoder, MultiLayerPerceptron, PositionEmbedding
 from viewslots.methods.ocloc.config import DecoderConfig, Stage
+from viewslots.types import Extent, sides
 
 
 class NormalisedLinear(nn.Module):
