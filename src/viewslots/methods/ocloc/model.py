@@ -149,7 +149,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         return None if given is None else self.with_own_baseline(given)
 
     def with_own_baseline(self, given: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """NVIL's network is made for one size of pictures (so are dense decoders, which must fit): else it begins anew."""
+        """NVIL's network is made for one size of pictures: where it does not fit, it begins anew. Nothing else may."""
         own = {name: value for name, value in self.state_dict().items() if name.startswith("nvil.network.")}
         fits = all(name in given and given[name].shape == value.shape for name, value in own.items())
         return given if fits else {**given, **own}
