@@ -16,6 +16,19 @@ BACKGROUND = 255
 COVERED = 128
 """A complete shape covers a pixel where its alpha is at least this."""
 
+Extent = int | tuple[int, int]
+"""Of pictures and maps: the side of a square, or height and width."""
+
+
+def sides(extent: Extent) -> tuple[int, int]:
+    """Height and width."""
+    return (extent, extent) if isinstance(extent, int) else extent
+
+
+def extent_of(height: int, width: int) -> Extent:
+    """One number for a square, as JSON has had it from the beginning."""
+    return height if height == width else (height, width)
+
 
 @dataclass(frozen=True)
 class Pictures:

@@ -14,11 +14,17 @@ from PIL import Image
 from viewslots import cli
 from viewslots.bench import imports
 from viewslots.commands.data import import_data
+from viewslots.commands.decompose import decompose
+from viewslots.commands.evaluation import evaluate
+from viewslots.commands.explore import explore
+from viewslots.commands.figures import figures
+from viewslots.commands.training import train
 from viewslots.data.sources.kinds import KINDS
 from viewslots.data.store import Store
 
 PAGE = (Path(__file__).parents[2] / "docs" / "your-own-data.md").read_text(encoding="utf-8")
 COMMANDS = re.search(r"```sh\n(.*?)```", PAGE, re.DOTALL)[1].splitlines()
+TRAINING = "## Train on it"
 PUBLIC = [line for line in PAGE.splitlines() if line.startswith("viewslots import-data") and line not in COMMANDS]
 
 
@@ -67,7 +73,17 @@ def test_the_page_names_every_kind_and_options_that_exist() -> None:
     assert [shlex.split(line)[2] for line in PUBLIC] == [kind for kind in KINDS if kind != "pictures"]
     assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", PAGE, re.MULTILINE)) == set(KINDS) - {"pictures"}
     options = {f"--{name}" for name in signature(import_data).parameters} | {"--no-masks", "--no-cameras"}
-    assert set(re.findall(r"--[a-z][a-z-]*", PAGE)) <= options
+    assert set(re.findall(r"--[a-z][a-z-]*", PAGE.partition(TRAINING)[0])) <= options
+
+
+def test_the_second_half_names_options_that_exist() -> None:
+    """They run in tests/training/test_other_pictures.py, with fewer steps."""
+    known = {"train": train, "figures": figures, "explore": explore, "decompose": decompose, "evaluate": evaluate}
+    lines = [line for line in PAGE.partition(TRAINING)[2].splitlines() if line.startswith("viewslots ")]
+    assert {line.split()[1] for line in lines} == set(known)
+    for line in lines:
+        options = {f"--{name}" for name in signature(known[line.split()[1]]).parameters}
+        assert set(re.findall(r"--[a-z][a-z-]*", line)) <= options, line
 
 
 def test_bench_import_reads_what_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:

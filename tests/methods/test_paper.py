@@ -136,6 +136,16 @@ def test_compactness_noise_grows_with_the_distance() -> None:
         assert float(found[row, column]) == pytest.approx(expected, abs=1e-6)
 
 
+def test_compactness_noise_in_a_wide_picture_grows_alike_in_all_directions() -> None:
+    """Distances in units of half the side of a square of 8 x 32 pixels: 8 pixels."""
+    noise = torch.ones(1, 1, 1, 3, 8, 32, dtype=torch.float64)
+    found = compactness_noise(torch.zeros(1, 1, 1, 2, dtype=torch.float64), noise, 0.3, 2.0)[0, 0, 0, 0]
+    for row, column in itertools.product(range(8), range(32)):
+        x, y = (column / 15.5 - 1) * 16 / 8, (row / 3.5 - 1) * 4 / 8
+        expected = 2 * (1 - math.exp(-0.3 * (x**2 + y**2)))
+        assert float(found[row, column]) == pytest.approx(expected, abs=1e-6)
+
+
 # Divergences.
 
 

@@ -240,7 +240,7 @@ def test_a_name_that_is_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_impossible_configs_are_refused() -> None:
-    with pytest.raises(UserError, match="side 64, but image_size is 32"):
+    with pytest.raises(UserError, match="pictures of 64x64, but image_size is 32x32"):
         replace(OclocConfig(), image_size=32)
     with pytest.raises(UserError, match="unknown decoder 'magic'"):
         replace(TINY, object_decoder=DecoderConfig(kind="magic", grid=32, stages=()))

@@ -107,7 +107,7 @@ def test_changes_that_are_right_only_together() -> None:
     grow = "model.{}_decoder.final_scale=8"
     settings = plan("tiny", "model.image_size=64", grow.format("object"), grow.format("background"))
     assert settings.model.image_size == 64
-    with pytest.raises(UserError, match="side 32, but image_size is 64"):
+    with pytest.raises(UserError, match="pictures of 32x32, but image_size is 64x64"):
         plan("tiny", "model.image_size=64")
 
 

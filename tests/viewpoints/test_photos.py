@@ -82,6 +82,17 @@ def test_several_pictures_keep_their_order(tmp_path: Path) -> None:
     np.testing.assert_allclose(read_pictures(stacked, 8) * 255, made, atol=1e-3)
 
 
+@pytest.mark.parametrize(("size", "rows", "columns"), [((4, 8), (2, 10), (0, 16)), ((8, 4), (0, 12), (5, 11))])
+def test_a_model_of_another_shape_sees_the_largest_window_of_that_shape(
+    size: tuple[int, int], rows: tuple[int, int], columns: tuple[int, int]
+) -> None:
+    picture = np.arange(12 * 16 * 3, dtype=np.uint8).reshape(12, 16, 3)
+    window = picture[slice(*rows), slice(*columns)]
+    expected = area_mean(area_mean(window, size[0]).swapaxes(0, 1), size[1]).swapaxes(0, 1)
+    seen = read_pictures(picture, size)[0].permute(1, 2, 0)
+    np.testing.assert_allclose(seen * 255, expected, atol=1e-3)
+
+
 def test_a_tensor_stays_as_it_is() -> None:
     tensor = torch.rand(2, 3, 8, 8)
     assert read_pictures(tensor, 8) is tensor

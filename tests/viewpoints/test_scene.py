@@ -329,9 +329,9 @@ def test_the_shipped_model_finds_the_place_of_its_own_pictures(clevr_scenes: lis
 def test_load_takes_names_and_folders(tmp_path: object) -> None:
     folder = f"{tmp_path}/saved"
     Ocloc(TINY).save_pretrained(folder)
-    assert viewslots.load(folder).size == 32
+    assert viewslots.load(folder).size == (32, 32)
     shipped = viewslots.load("compact")
-    assert (shipped.size, shipped.slots, shipped.view_dim, shipped.device.type) == (64, 7, 4, "cpu")
+    assert (shipped.size, shipped.slots, shipped.view_dim, shipped.device.type) == ((64, 64), 7, 4, "cpu")
     with pytest.raises(UserError, match="no such folder"):
         viewslots.load("no-such-model")
     with pytest.raises(AttributeError, match="no attribute 'lode'"):

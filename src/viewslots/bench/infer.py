@@ -10,7 +10,7 @@ from viewslots.bench.timing import rate
 from viewslots.experiments import experiment
 from viewslots.methods.registry import load_model, trainable_class
 from viewslots.provenance import provenance
-from viewslots.types import SceneBatch
+from viewslots.types import SceneBatch, sides
 
 INFER_PRESETS = ("compact", "clevr-m1")
 INFER_VIEWS, INFER_SLOTS = 4, 7
@@ -20,7 +20,7 @@ def bench_infer(device: str, seconds: float, seed: int) -> dict[str, Any]:
     """Seconds to load a model and to decompose one scene of four views into seven objects, ours beside the paper's."""
     generator = torch.Generator().manual_seed(seed)
     size = experiment(INFER_PRESETS[0]).model.image_size
-    image = torch.rand(1, INFER_VIEWS, 3, size, size, generator=generator).to(device)
+    image = torch.rand(1, INFER_VIEWS, 3, *sides(size), generator=generator).to(device)
     batch = SceneBatch(image, torch.ones(1, INFER_VIEWS, dtype=torch.bool, device=device))
     rows = {name: _infer_row(name, batch, device, seconds) for name in INFER_PRESETS}
     ours, paper = (rows[name]["decompose_seconds"] for name in INFER_PRESETS)

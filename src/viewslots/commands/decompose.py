@@ -26,7 +26,8 @@ def decompose(
 ) -> None:
     """Take your own pictures of one scene apart: objects as layers with alpha, how many, which is nearer, masks.
 
-    Pictures are turned upright, cropped to the square in the middle and made as small as the model sees.
+    Pictures are turned upright, cropped in the middle to the shape that the model knows, mostly a square, and made as
+    small as it sees.
 
     Args:
         run: A run folder, a saved model, or the name of a shipped one (umbra, umbra-around, compact).

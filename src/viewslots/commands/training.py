@@ -41,6 +41,7 @@ def train(
     batch: Annotated[int | None, choice("N", "as in the paper")] = None,
     learning_rate: Annotated[float | None, choice("RATE", "as in the paper")] = None,
     views: Annotated[int | None, choice("M", "as in the paper: 4, or 1 for sets of single pictures")] = None,
+    slots: Annotated[int | None, choice("K", "as in the experiment")] = None,
     method: Annotated[str | None, choice("{" + ",".join(METHODS) + "}", "that of the experiment")] = None,
     validate_every: Annotated[int | None, choice("N", "a twentieth of the run")] = None,
     checkpoint_every: Annotated[int | None, choice("N", "a twentieth of the run, 5000 at most")] = None,
@@ -56,7 +57,8 @@ def train(
             METHOD-compact/DATA. `viewslots info` lists all. Short names: clevr-m1..m4, clevr, dsprites, abstract (the
             paper's); compact, umbra, tiny.
         run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
-        data: A data set made by make-data or import-data, or `live`: fresh scenes at every step, no disk.
+        data: A data set made by make-data or import-data, or `live`: fresh scenes at every step, no disk. The model
+            follows the size of its pictures, if its method can.
         steps: Length of the run; every constant of the schedule is squeezed or stretched with it.
         seed: Decides first weights, order of scenes, choice of views and noise.
         seeds: Several seeds with commas between them, all at once, into RUN/seed-S.
@@ -65,6 +67,7 @@ def train(
         batch: Scenes in a batch, of all processes together.
         learning_rate: Largest learning rate.
         views: Pictures of each scene in a step, after the phase with one.
+        slots: How many objects of a scene it can find at most.
         method: Another method that takes the same settings, such as per-view for ocloc.
         validate_every: Steps from one validation to the next.
         checkpoint_every: Steps from one checkpoint to the next; the last three are kept.
@@ -83,6 +86,7 @@ def train(
         "batch": batch,
         "learning_rate": learning_rate,
         "views": views,
+        "slots": slots,
         "method": method,
         "validate_every": validate_every,
         "checkpoint_every": checkpoint_every,
@@ -161,15 +165,16 @@ def open_run(
 ) -> tuple["RunFolder", "RunSettings", "Model | None"]:
     """The folder, what it is to hold, and the weights to start from if not those of the seed."""
     from viewslots.training.checkpoint import saved_steps
+    from viewslots.training.notes import notes
     from viewslots.training.run import RunFolder
     from viewslots.training.start import new_settings, resume_run
 
     if not resume:
         settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast)
         ranks.part(settings.batch)
-        if "views" not in given:
-            tell_fewer_views(settings)
         weights = first_weights(settings)
+        for note in notes(settings, views_given="views" in given):
+            say(note)
         return RunFolder.create(run, settings.to_json()), settings, weights
     folder, settings = resume_run(run, given, fast)
     try:
@@ -177,14 +182,6 @@ def open_run(
     except BaseException:
         folder.close()
         raise
-
-
-def tell_fewer_views(settings: "RunSettings") -> None:
-    from viewslots.experiments import experiment
-
-    wanted, views = experiment(settings.preset).views, settings.views
-    if views < wanted:
-        say(f"scenes of this data set have {views} view{'s' * (views > 1)}: training with {views} instead of {wanted}")
 
 
 def first_weights(settings: "RunSettings") -> "Model | None":

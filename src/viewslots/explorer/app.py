@@ -14,10 +14,9 @@ from viewslots.errors import UserError
 from viewslots.explorer import panels
 from viewslots.explorer.controls import FIRST_SCENE, PICTURES, laid_out
 from viewslots.explorer.middleware import RateLimit
-from viewslots.explorer.opened import Opened, open_numbered, open_photos
+from viewslots.explorer.opened import Opened, Scenes, open_numbered, open_photos
 from viewslots.explorer.session import REACH, Session, Sessions
 from viewslots.explorer.uploads import forget_uploads, read_uploads
-from viewslots.scenes.world import World
 from viewslots.viewpoints.scene import Reader
 
 BACKGROUND = -1
@@ -48,7 +47,8 @@ class Explorer:
     """What the page is about."""
 
     reader: Reader
-    world: World | None
+    world: Scenes | None
+    """Where its numbered scenes come from; None: the model imagines them."""
     uploads: Path
     """Where the framework puts uploads until they are read."""
 

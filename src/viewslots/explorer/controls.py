@@ -145,8 +145,9 @@ def scene_parts() -> SceneParts:
             surprise = gr.Button("Surprise me", elem_id="surprise", min_width=120)
         with gr.Accordion("Or use your own pictures", open=False, elem_id="own"):
             gr.Markdown(
-                f"One to {MOST_FILES} pictures of one scene from different sides. They are cut to the square in their "
-                "middle, read, and thrown away: nothing is kept on disk or sent elsewhere."
+                f"One to {MOST_FILES} pictures of one scene from different sides. Of each the middle is cut out in the "
+                "shape that the model knows, and read; then they are thrown away: nothing is kept on disk or sent "
+                "elsewhere."
             )
             files = gr.File(file_count="multiple", label="Your pictures", height=120, elem_id="files")
     return SceneParts(number, pictures, open_it, surprise, files)

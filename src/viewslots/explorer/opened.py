@@ -8,13 +8,15 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from viewslots.data.dataset import SceneTruth
+from viewslots.data.dataset import SceneDataset, SceneTruth
 from viewslots.data.presets import DATA_PRESETS
+from viewslots.data.store import SplitArrays, Store
+from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
 from viewslots.metrics.score import METRICS, match, score_scenes
 from viewslots.scenes.spec import Scene, SceneObject
 from viewslots.scenes.world import World
-from viewslots.types import BACKGROUND, Decomposition, Pictures
+from viewslots.types import BACKGROUND, Decomposition, Extent, Pictures, sides
 from viewslots.viewpoints.edits import surest_first
 from viewslots.viewpoints.familiarity import unfamiliarity
 from viewslots.viewpoints.scene import InferredScene, Reader, View, decomposition_of
@@ -25,6 +27,10 @@ MOST_NUMBER = 999_999_999
 MOST_PICTURES = 6
 
 
+Scenes = World | SplitArrays
+"""Where numbered scenes come from: rendered, or out of a data set."""
+
+
 @dataclass(frozen=True)
 class FreshScene:
     """Pictures of one scene with their truth, and its objects in words."""
@@ -33,10 +39,15 @@ class FreshScene:
     names: tuple[str, ...]
 
 
-def world_for(data: str, size: int) -> World | None:
+def world_for(data: str, size: Extent) -> World | None:
     """Scenes of the kind a model was trained on: those of its data, else CLEVR's; None where none have its size."""
     world = DATA_PRESETS[data if data in DATA_PRESETS else "clevr-m1"].world(None)
-    return world if world.height == world.width == size else None
+    return world if (world.height, world.width) == sides(size) else None
+
+
+def held_out(store: Store) -> SplitArrays:
+    """Scenes that training did not see, where there are some."""
+    return store.split(next((name for name in (SPLIT, "valid") if name in store.splits), store.splits[0]))
 
 
 def fresh_scene(world: World, number: int, pictures: int, device: str = "cpu") -> FreshScene:
@@ -108,14 +119,27 @@ class Opened:
         return self.known[picture]
 
 
-def open_numbered(reader: Reader, world: World | None, number: int, pictures: int) -> Opened:
-    """Render scene `number` and let the model read its pictures; without a world, one the model imagines."""
-    if world is None:
+def open_numbered(reader: Reader, scenes: Scenes | None, number: int, pictures: int) -> Opened:
+    """Let the model read the pictures of scene `number`; without scenes, of one that it imagines."""
+    if scenes is None:
         return open_imagined(reader, number, pictures)
-    fresh = fresh_scene(world, number, pictures, reader.device.type)
+    if isinstance(scenes, SplitArrays):
+        return open_stored(reader, scenes, number, pictures)
+    fresh = fresh_scene(scenes, number, pictures, reader.device.type)
     scene = surest_first(reader.decompose(list(fresh.pictures.image[0])))
     truth = scene_truth(fresh.pictures, reader.device)
     return Opened(f"Scene {number}", scene, rebuilt_views(scene), fresh.names, truth)
+
+
+def open_stored(reader: Reader, split: SplitArrays, number: int, pictures: int) -> Opened:
+    """A scene of a data set; numbers go round. Only what is stored of the truth is known."""
+    scene_number = check_number(number) % len(split)
+    first = FirstViews(picture_count(pictures, split.size.views))
+    data = SceneDataset(split, views=first, device=reader.device.type, size=reader.size)
+    scene = surest_first(reader.decompose(data.batch([scene_number]).image[0]))
+    truth = data.truth([scene_number]) if "segment" in split else None
+    names = tuple(f"true object {k + 1}" for k in range(split.size.slots))
+    return Opened(f"Scene {scene_number} of {split.name}", scene, rebuilt_views(scene), names, truth)
 
 
 def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:

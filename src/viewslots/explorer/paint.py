@@ -13,7 +13,7 @@ from viewslots.figures.sheets import object_colors
 from viewslots.viewpoints.scene import View
 
 SIDE = 320
-"""Pixels of a side of the large picture."""
+"""Pixels of the longer side of the large picture."""
 MODES = ("Picture", "X-ray", "Objects in colour", "Near and far")
 NEUTRAL = 0.5
 """Grey of what is switched off."""
@@ -45,10 +45,11 @@ def palette(view: View) -> NDArray[np.float64]:
 
 
 def enlarged(values: Float[Tensor, "C H W"], side: int = SIDE) -> NDArray[np.float32]:
-    """Smoothly to `side` pixels, in [0, 1]; the C axis last."""
+    """Smoothly until the longer side has `side` pixels, in [0, 1]; the C axis last."""
+    size = [round(side * each / max(values.shape[1:])) for each in values.shape[1:]]
     if not len(values):
-        return np.zeros((side, side, 0), np.float32)
-    larger = functional.interpolate(values[None], size=(side, side), mode="bicubic", align_corners=False)
+        return np.zeros((*size, 0), np.float32)
+    larger = functional.interpolate(values[None], size=size, mode="bicubic", align_corners=False)
     return larger[0].clamp(0, 1).permute(1, 2, 0).cpu().numpy()
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from viewslots.errors import UserError
 from viewslots.explorer.middleware import LOOPBACK, AccessMiddleware
+from viewslots.explorer.opened import Scenes
 from viewslots.explorer.uploads import MOST_UPLOAD, MOST_WAITING
-from viewslots.scenes.world import World
 from viewslots.viewpoints.photos import MOST_BYTES
 from viewslots.viewpoints.scene import Reader
 
@@ -25,7 +25,7 @@ STATES = 256
 """Tabs of which the framework remembers the controls."""
 
 
-def serve(reader: Reader, world: World | None, host: str, port: int, ready: Callable[[str], None]) -> None:
+def serve(reader: Reader, world: Scenes | None, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve the page until the process is told to stop. `ready` is called with its address."""
     require_gradio()
     port = free_port(host, port)
@@ -39,7 +39,7 @@ def serve(reader: Reader, world: World | None, host: str, port: int, ready: Call
             blocks.close(verbose=False)
 
 
-def launched(reader: Reader, world: World | None, host: str, port: int, folder: Path) -> Any:
+def launched(reader: Reader, world: Scenes | None, host: str, port: int, folder: Path) -> Any:
     """The page, running in threads of its own."""
     os.environ |= {"GRADIO_TEMP_DIR": str(folder), "GRADIO_ANALYTICS_ENABLED": "False"}  # read when gradio is imported
     from starlette.middleware import Middleware

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.files import open_regular
+from viewslots.types import Extent
 from viewslots.viewpoints.photos import MOST_BYTES, read_pictures
 
 MOST_FILES = 8
@@ -24,7 +25,7 @@ MOST_WAITING = 4 * MOST_UPLOAD
 """Bytes of all uploads that have not been read yet, of all users."""
 
 
-def read_uploads(files: Sequence[str] | None, folder: Path, size: int) -> Float[Tensor, "M 3 H W"]:
+def read_uploads(files: Sequence[str] | None, folder: Path, size: Extent) -> Float[Tensor, "M 3 H W"]:
     """The pictures as the model sees them. The files are gone afterwards, whatever happens."""
     paths = [Path(file) for file in files or ()]
     try:

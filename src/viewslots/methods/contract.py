@@ -19,7 +19,7 @@ from viewslots.methods.config import Whole, check_fields
 from viewslots.methods.inputs import check_batch
 from viewslots.methods.pretrained import Config, Pretrained
 from viewslots.methods.schedules import Optimisation, Schedule, Scheduled
-from viewslots.types import Decomposition, SceneBatch
+from viewslots.types import Decomposition, SceneBatch, sides
 
 Precision = Literal["bf16", "fp32"]
 Gather = Callable[[Tensor], Tensor]
@@ -250,6 +250,12 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
         search: Search | None = None,
     ) -> Answer: ...
 
+    @classmethod
+    def sized(cls, config: C, height: int, width: int) -> C:
+        """The config for pictures of another size than it was made for, or as near to it as the networks come. A method
+        that has one size only keeps it: pictures are then brought to that."""
+        return config
+
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
@@ -257,7 +263,7 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
     @property
     def image_size(self) -> tuple[int, int]:
         """Height and width of the pictures it takes."""
-        return self.config.image_size, self.config.image_size
+        return sides(self.config.image_size)
 
     @property
     def slots(self) -> int:

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from viewslots.types import Extent, sides
+
 
 class MultiLayerPerceptron(nn.Sequential):
     """Fully connected ReLU layers and a linear one."""
@@ -32,10 +34,10 @@ class PositionEmbedding(nn.Module):
 
     grid: Tensor
 
-    def __init__(self, channels: int, size: int) -> None:
+    def __init__(self, channels: int, size: Extent) -> None:
         super().__init__()
         self.project = nn.Conv2d(4, channels, 1)
-        y, x = torch.meshgrid(*[torch.linspace(-1, 1, size)] * 2, indexing="ij")
+        y, x = torch.meshgrid(*[torch.linspace(-1, 1, side) for side in sides(size)], indexing="ij")
         grid = torch.stack([1 + x, 1 + y, 1 - x, 1 - y]) / 2
         self.register_buffer("grid", grid[None], persistent=False)
 
@@ -55,7 +57,7 @@ class FeatureNetwork(nn.Module):
     """
 
     def __init__(
-        self, channels: int, layers: int, kernel: int, stride: int, image_size: int, epsilon: float = 1e-5
+        self, channels: int, layers: int, kernel: int, stride: int, image_size: Extent, epsilon: float = 1e-5
     ) -> None:
         super().__init__()
         convolutions: list[nn.Module] = []
@@ -63,7 +65,8 @@ class FeatureNetwork(nn.Module):
             before, step = (3, stride) if layer == 0 else (channels, 1)
             convolutions += [nn.Conv2d(before, channels, kernel, step, kernel // 2), nn.ReLU()]
         self.convolutions = nn.Sequential(*convolutions)
-        self.position = PositionEmbedding(channels, -(-image_size // stride))
+        height, width = (-(-side // stride) for side in sides(image_size))
+        self.position = PositionEmbedding(channels, (height, width))
         self.pixelwise = nn.Sequential(
             nn.LayerNorm(channels, epsilon), nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels)
         )
@@ -76,7 +79,7 @@ class FeatureNetwork(nn.Module):
 class BroadcastDecoder(nn.Module):
     """The code at every place of a map, with the positional embedding, and then convolutions that may enlarge it."""
 
-    def __init__(self, inputs: int, grid: int, convolutions: nn.Sequential) -> None:
+    def __init__(self, inputs: int, grid: Extent, convolutions: nn.Sequential) -> None:
         super().__init__()
         self.position = PositionEmbedding(inputs, grid)
         self.convolutions = convolutions

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from viewslots.errors import UserError
 from viewslots.files import read_json, shown
 from viewslots.methods.names import OLD_NAMES
+from viewslots.types import Extent
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
@@ -20,12 +21,13 @@ WEIGHTS_FILE = "model.safetensors"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+@runtime_checkable
 class Config(Protocol):
     """What fixes the networks of a method."""
 
     @property
-    def image_size(self) -> int:
-        """Side of the pictures it takes."""
+    def image_size(self) -> Extent:
+        """Of the pictures it takes. A method may know squares alone."""
         ...
 
     @property

@@ -17,6 +17,7 @@ from viewslots.methods.contract import Precision
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation, Schedule, scaled
+from viewslots.types import Extent
 
 LIVE = "live"
 Seed = Annotated[int, Bound("a number of at most 63 bits", lambda value: abs(value) < 2**63)]
@@ -139,6 +140,8 @@ def plan_run(
     views: int | None = None,
     seed: int = 0,
     init: str | None = None,
+    slots: int | None = None,
+    pictures: tuple[int, int] | None = None,
     precision: Precision = "fp32",
     fast: bool = True,
     validate_every: int | None = None,
@@ -147,7 +150,8 @@ def plan_run(
 ) -> RunSettings:
     """An experiment for this data and length; what is None is as in the experiment, or a share of the run.
 
-    `changes` come last: a constant that counts steps is taken as it is given, not squeezed once more.
+    `pictures`: height and width, where they are not those of the experiment's own data; the model follows them as far
+    as its method can. `changes` come last: what counts steps is taken as it is given, not squeezed once more.
     """
     chosen = experiment(preset)
     length = chosen.schedule.steps if steps is None else steps
@@ -174,9 +178,19 @@ def plan_run(
         checkpoint_every=max(1, min(length // 20, 5000)) if checkpoint_every is None else checkpoint_every,
         log_every=max(1, min(length // 20, 100)),
     )
+    if pictures is not None and IMAGE_SIZE not in (changes or {}):
+        settings = replace(settings, model=trainable_class(settings.method).sized(settings.model, *pictures))
+    if slots is not None:
+        settings = replace(settings, model=with_slots(settings.model, slots, settings.method))
     settings = settings.changed(changes or {})
     require_init(settings)
     return settings
+
+
+def with_slots(model: Any, slots: int, method: str) -> Any:
+    if "slots" not in {field.name for field in fields(model)}:
+        raise UserError(f"--slots {slots}: the networks of {method} fix how many objects it can find, {model.slots}")
+    return replace(model, slots=slots)
 
 
 def require_init(settings: RunSettings) -> None:
@@ -190,7 +204,13 @@ def require_init(settings: RunSettings) -> None:
 
 
 SECTIONS = ("model", "schedule", "optimisation")
-OPTIONS = {"schedule.steps": "steps", "optimisation.batch_size": "batch", "optimisation.learning_rate": "learning_rate"}
+IMAGE_SIZE = "model.image_size"
+OPTIONS = {
+    "schedule.steps": "steps",
+    "optimisation.batch_size": "batch",
+    "optimisation.learning_rate": "learning_rate",
+    "model.slots": "slots",
+}
 """Fields that have an option of their own, and the argument of plan_run behind it."""
 
 
@@ -243,9 +263,10 @@ def typed(name: str, text: str, kind: Any) -> Any:
             return {"true": True, "false": False}[text.lower()]
         if kind in (int, float):
             return kind(text)
-        if get_origin(kind) is tuple:
+        if get_origin(kind) is tuple or kind == Extent:
             return frozen(json.loads(text))
     except (KeyError, ValueError):
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "a JSON list")
+        words = {bool: "true or false", int: "a whole number", float: "a number", Extent: "a whole number, or [H, W]"}
+        wanted = words.get(kind, "a JSON list")
         raise UserError(f"--set {name}={text}: must be {wanted}") from None
     return None if NoneType in get_args(kind) and text.lower() == "none" else text

@@ -43,9 +43,11 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> Run
     given = {"precision": precision, "fast": fast} | given
     world = plan_run(**given, stored_views=1, data_sha256=None).world  # also refuses what cannot be
     given["data"] = LIVE if given["data"] == LIVE else str(Path(given["data"]).resolve())
-    size = data_size(given["data"], world)
+    size, own = data_size(given["data"], world), data_size(LIVE, world)
+    pictures = (size.height, size.width)
+    others = None if pictures == (own.height, own.width) else pictures
     sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
-    settings = plan_run(**given, stored_views=size.views, data_sha256=sha256)
+    settings = plan_run(**given, stored_views=size.views, pictures=others, data_sha256=sha256)
     if settings.views > size.views:
         raise UserError(f"--views {settings.views}: scenes of this data set have {size.views}")
     if isinstance(size, Plan):
@@ -113,6 +115,7 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
         "batch": settings.batch,
         "learning_rate": settings.optimisation.learning_rate,
         "views": settings.views,
+        "slots": settings.model.slots,
         "method": settings.method,
     }
     options = {name: "the experiment" if name == "preset" else "--" + name.replace("_", "-") for name in begun}
@@ -179,11 +182,19 @@ def assemble(settings: RunSettings, device: torch.device, ranks: Ranks, weights:
 def require_fit(settings: RunSettings, weights: Model) -> None:
     """Whether a run can start from these weights: the networks count, not what is made of them."""
     model = trainable_class(settings.method)(settings.model)
-    given = model.weights_from(weights)
-    if given is None or shapes(given) != shapes(model.state_dict()):
+    given, own = model.weights_from(weights), shapes(model.state_dict())
+    if given is not None and shapes(given) == own:
+        return
+    if given is not None and given.keys() == own.keys() and weights.image_size != model.image_size:
+        odd = next(name for name, shape in own.items() if given[name].shape != shape)
+        theirs, ours = ("x".join(map(str, size)) for size in (weights.image_size, model.image_size))
         raise UserError(
-            f"--init {settings.init}: holds a model of another experiment or method; give one of the same sizes"
+            f"--init {settings.init}: holds a model for pictures of {theirs}, and one for {ours} has another {odd}; "
+            "give one that was trained on pictures of the same size"
         )
+    raise UserError(
+        f"--init {settings.init}: holds a model of another experiment or method; give one of the same sizes"
+    )
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:

@@ -1,7 +1,7 @@
-"""A user's own pictures of one scene: checked, turned upright, cropped to a square, made as small as the model sees.
+"""A user's own pictures of one scene: checked, turned upright, cropped and made as small as the model sees them.
 
-What becomes of a picture: what data/picture_files.py says, then the largest square in the middle, then the mean over
-the area of each pixel of the model's grid.
+What becomes of a picture: what data/picture_files.py says, then the largest window of the model's shape in the middle,
+for most models a square, then the mean over the area of each pixel of the model's grid.
 """
 
 import itertools
@@ -18,7 +18,9 @@ from torch import Tensor
 
 from viewslots.data.picture_files import MOST_BYTES as MOST_BYTES
 from viewslots.data.picture_files import array_pixels, damage, file_bytes, image_pixels, one_line, opened
+from viewslots.data.resize import Resize
 from viewslots.errors import UserError
+from viewslots.types import Extent, sides
 
 MOST_PICTURES = 32
 
@@ -27,7 +29,7 @@ Pictured = Picture | Sequence[Picture] | Tensor
 """One picture or several: files, open files, PIL pictures, arrays [H,W], [H,W,3] or [H,W,4]; or a tensor [M,3,H,W]."""
 
 
-def read_pictures(pictures: Pictured, size: int) -> Float[Tensor, "M 3 H W"]:
+def read_pictures(pictures: Pictured, size: Extent) -> Float[Tensor, "M 3 H W"]:
     """Pictures of one scene as the model sees them, in [0, 1]. A tensor stays as it is and must have their size."""
     if isinstance(pictures, Tensor):
         return pictures[None] if pictures.dim() == 3 else pictures
@@ -49,7 +51,7 @@ def named(picture: Any, place: int) -> str:
     return f"picture {place}"
 
 
-def read_picture(picture: Picture, size: int, name: str) -> Float[np.ndarray, "H W 3"]:
+def read_picture(picture: Picture, size: Extent, name: str) -> Float[np.ndarray, "H W 3"]:
     """One picture, from whatever holds it."""
     if isinstance(picture, np.ndarray):
         pixels = array_pixels(picture, name)
@@ -59,10 +61,9 @@ def read_picture(picture: Picture, size: int, name: str) -> Float[np.ndarray, "H
     else:
         with damage(name), opened(file_bytes(picture, name), name) as image:
             pixels = image_pixels(image, name)
-    H, W, side = *pixels.shape[:2], min(pixels.shape[:2])
-    top, left = (H - side) // 2, (W - side) // 2
-    square = pixels[top : top + side, left : left + side]
-    small = area_mean(area_mean(square, size).swapaxes(0, 1), size).swapaxes(0, 1)
+    cut = Resize.between(pixels.shape[:2], sides(size))
+    window = pixels[cut.top : cut.top + cut.crop_height, cut.left : cut.left + cut.crop_width]
+    small = area_mean(area_mean(window, cut.height).swapaxes(0, 1), cut.width).swapaxes(0, 1)
     return (small / 255).astype(np.float32)
 
 

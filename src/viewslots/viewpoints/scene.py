@@ -92,9 +92,9 @@ class Reader:
         return self.model
 
     @property
-    def size(self) -> int:
-        """Side of the square pictures."""
-        return self.model.image_size[0]
+    def size(self) -> tuple[int, int]:
+        """Height and width of the pictures."""
+        return self.model.image_size
 
     @property
     def slots(self) -> int:

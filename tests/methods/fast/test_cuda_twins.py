@@ -94,13 +94,13 @@ def test_a_slot_that_is_wanted_nowhere_stays_finite() -> None:
     assert mean.isfinite().all()
 
 
-@pytest.mark.parametrize(("K", "size", "spread"), [(7, 16, 1.0), (3, 20, 1.0), (8, 8, 6.0)])
-def test_squared_error(K: int, size: int, spread: float) -> None:
+@pytest.mark.parametrize(("K", "size", "spread"), [(7, (16, 16), 1.0), (3, (20, 14), 1.0), (8, (8, 8), 6.0)])
+def test_squared_error(K: int, size: tuple[int, int], spread: float) -> None:
     B, M = 2, 3
-    objects, background = normal(B * M * K, 4, size, size, scale=spread), normal(B * M, 3, size, size)
+    objects, background = normal(B * M * K, 4, *size, scale=spread), normal(B * M, 3, *size)
     order, centre, logit_prs = normal(B, M, K, scale=spread), normal(B, M, K, 2, scale=0.4), normal(B, K, scale=spread)
-    image = torch.rand(B, M, 3, size, size, device=DEVICE)
-    z_shp, appearance = normal(B, M, K, size, size, asked=False), normal(B, M, K, 3, size, size, asked=False)
+    image = torch.rand(B, M, 3, *size, device=DEVICE)
+    z_shp, appearance = normal(B, M, K, *size, asked=False), normal(B, M, K, 3, *size, asked=False)
     empty = torch.empty(0)
     noise = Noise(*[empty] * 7, z_shp=z_shp, appearance=appearance)
     annealing = Annealing(temperature_shp=0.7, softness=0.6, compactness_rate=0.3, compactness_scale=0.8)

@@ -61,6 +61,9 @@ CONFIGS = {
     "compact": COMPACT_SHRUNK,
     "single-view": SINGLE_SHRUNK,
     "tiny": experiment("tiny").model,
+    "paper, wide": PAPER_SHRUNK.sized(16, 48),
+    "compact, wide": COMPACT_SHRUNK.sized(24, 44),
+    "single-view, high": SINGLE_SHRUNK.sized(38, 30),
 }
 ANNEALING = UmbraSchedule(mixture_until=1.0, costs_until=1.0).at(100_000)
 assert 0 < ANNEALING.weight_mixture < 1
@@ -85,10 +88,10 @@ def double_model(kind: type[Trained], config: OclocConfig) -> Trained:
 
 
 def double_inputs(model: Trained) -> tuple[SceneBatch, Noise]:
-    size = model.config.image_size
+    size = model.image_size
     generator = torch.Generator().manual_seed(3)
     mask = torch.tensor([[True, True, True], [True, True, False]])
-    image = torch.rand(2, 3, 3, size, size, generator=generator).double()
+    image = torch.rand(2, 3, 3, *size, generator=generator).double()
     batch = SceneBatch(torch.where(mask[:, :, None, None, None], image, 0.0), mask)
     noise = model.draw_noise(batch, generator)
     return batch, Noise(**{name: value.double() for name, value in vars(noise).items()})
@@ -101,7 +104,7 @@ def gradients(model: Trained, called: nn.Module, batch: SceneBatch, noise: Noise
 
 
 CASES = [(kind, config) for kind in (Ocloc, PerView) for config in CONFIGS.values()]
-CASES += [(Umbra, with_shadows(CONFIGS[name])) for name in ("paper", "compact")]
+CASES += [(Umbra, with_shadows(CONFIGS[name])) for name in ("paper", "compact", "compact, wide")]
 
 
 @pytest.mark.parametrize(("kind", "config"), CASES)
@@ -216,9 +219,10 @@ def test_a_folded_broadcast_is_the_decoder(kernel: int, grid: int) -> None:
 
 @pytest.mark.parametrize("kernel", [1, 3, 5, 7])
 @pytest.mark.parametrize("relu", [True, False])
-def test_a_convolution_of_pairs_is_the_convolution(kernel: int, relu: bool) -> None:
+@pytest.mark.parametrize("width", [6, 7])
+def test_a_convolution_of_pairs_is_the_convolution(kernel: int, relu: bool, width: int) -> None:
     convolution = nn.Conv2d(3, 5, kernel, padding=kernel // 2).double()
-    maps = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
+    maps = torch.randn(2, 3, 5, width, dtype=torch.float64, requires_grad=True)
     expected, found = convolution(maps), PairedConvolution(convolution, relu)(maps)
     expected = expected.relu() if relu else expected
     weights = torch.randn(expected.shape, dtype=torch.float64)

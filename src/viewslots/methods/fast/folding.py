@@ -119,7 +119,7 @@ class FoldedTransposed(nn.Module):
 
 
 class PairedConvolution(DerivedConvolution):
-    """`convolution` on pairs of pixels, and ReLU where asked for."""
+    """`convolution` on pairs of pixels, and ReLU where asked for. Maps of an odd width have no pairs."""
 
     def __init__(self, convolution: nn.Conv2d, relu: bool) -> None:
         kernel = convolution.kernel_size[0]
@@ -129,6 +129,8 @@ class PairedConvolution(DerivedConvolution):
 
     def forward(self, maps: Float[Tensor, "I C H W"]) -> Float[Tensor, "I O H W"]:
         images, channels, height, width = maps.shape
+        if width % 2:
+            return PlainConvolution(self.convolution)(maps) if self.relu else self.convolution(maps)
         rows = maps.permute(0, 2, 3, 1).contiguous()
         pairs = rows.view(images, height, width // 2, 2 * channels).permute(0, 3, 1, 2)
         weight, bias = self.derived()

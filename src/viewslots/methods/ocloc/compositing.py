@@ -54,12 +54,15 @@ def compactness_noise(
 ) -> Float[Tensor, "B M K 3 H W"]:
     """Noise on an object's appearance that grows with the distance d from its centre: scale (1 - exp(-rate d^2)) eps.
 
+    A centre lies in [-1, 1] along both sides; d is the same for as many pixels down as across, in units of half the
+    side of a square of that area.
+
     Paper: not mentioned; the authors' runs train with it, so that objects stay compact.
     """
     H, W = noise.shape[-2:]
     y = torch.linspace(-1, 1, H, device=noise.device)[:, None]
     x = torch.linspace(-1, 1, W, device=noise.device)
     centre_x, centre_y = centre[..., None, None].unbind(3)
-    squared_distance = (x - centre_x).square() + (y - centre_y).square()
+    squared_distance = (x - centre_x).square() * (W / H) + (y - centre_y).square() * (H / W)
     amplitude = scale * -torch.expm1(-rate * squared_distance)
     return amplitude[:, :, :, None] * noise

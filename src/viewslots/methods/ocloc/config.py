@@ -1,12 +1,17 @@
 """Sizes and hyperparameters of OCLOC as frozen values, and their JSON."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import math
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
 
 from viewslots.errors import UserError
 from viewslots.methods.config import Positive, Proper, Whole, check_fields, from_values
+from viewslots.types import Extent, extent_of, sides
 
 DECODER_KINDS = ("dense", "broadcast", "compact")
+
+MOST_GROWTH = 2
+"""How far a model follows larger pictures: sides over those it was made for. A step costs the square of that."""
 
 Stage = tuple[int, int, int]
 """One convolution of a decoder: (factor of upsampling, kernel size, channels)."""
@@ -22,8 +27,8 @@ class DecoderConfig:
     """A network that turns a code into a picture; `kind` names an entry of networks.DECODERS."""
 
     kind: str
-    grid: int
-    """Side of the map on which the convolutions start."""
+    grid: Extent
+    """Of the map on which the convolutions start."""
     stages: tuple[Stage, ...]
     hidden: tuple[int, ...] = ()
     """Widths of the fully connected layers before the map (dense, compact)."""
@@ -44,12 +49,19 @@ class DecoderConfig:
             check_kernel(kernel)
 
     @property
-    def size(self) -> int:
-        """Side of the picture."""
-        size = self.grid * self.final_scale
-        for scale, _, _ in self.stages:
-            size *= scale
-        return size
+    def scale(self) -> int:
+        """Pixels of the picture for one place of the map, along a side."""
+        return self.final_scale * math.prod(scale for scale, _, _ in self.stages)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the picture."""
+        height, width = sides(self.grid)
+        return height * self.scale, width * self.scale
+
+    def sized(self, height: int, width: int) -> "DecoderConfig":
+        """The same convolutions on another map. Both sides are multiples of `scale`."""
+        return replace(self, grid=extent_of(height // self.scale, width // self.scale))
 
 
 PAPER_OBJECTS = DecoderConfig(
@@ -105,7 +117,7 @@ class StartConfig:
 class OclocConfig:
     """Everything that fixes the networks and the distributions. The defaults are the paper's multi-view model."""
 
-    image_size: int = 64
+    image_size: Extent = 64
     slots: int = 7
     """K while training; any call may use another."""
     view_dim: int = 4
@@ -150,8 +162,31 @@ class OclocConfig:
         check_fields(self)
         check_kernel(self.feature_kernel)
         for name, decoder in (("object_decoder", self.object_decoder), ("background_decoder", self.background_decoder)):
-            if decoder.size != self.image_size:
-                raise UserError(f"{name} makes pictures of side {decoder.size}, but image_size is {self.image_size}")
+            if decoder.size != sides(self.image_size):
+                made, wanted = ("x".join(map(str, size)) for size in (decoder.size, sides(self.image_size)))
+                raise UserError(f"{name} makes pictures of {made}, but image_size is {wanted}")
+
+    def sized(self, height: int, width: int) -> Self:
+        """The same networks for other pictures, at most MOST_GROWTH times as large: shrunk to that, and cut to what the
+        decoders can make.
+
+        With more pixels features stand further apart, so that there are no more of them than need be, and their kernels
+        grow until no pixel is left out.
+        """
+        own_height, own_width = sides(self.image_size)
+        step = math.lcm(self.object_decoder.scale, self.background_decoder.scale)
+        largest, longer = MOST_GROWTH * max(own_height, own_width), max(height, width)
+        height, width = (side * min(largest, longer) // longer for side in (height, width))
+        height, width = (max(side // step, 1) * step for side in (height, width))
+        stride = self.feature_stride * max(math.isqrt(height * width // (own_height * own_width)), 1)
+        return replace(
+            self,
+            image_size=extent_of(height, width),
+            feature_stride=stride,
+            feature_kernel=max(self.feature_kernel, stride + 1 - stride % 2),
+            object_decoder=self.object_decoder.sized(height, width),
+            background_decoder=self.background_decoder.sized(height, width),
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,5 +1,6 @@
 """OCLOC: infer, sample, render, elbo."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -70,6 +71,10 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         start_at(self.inference, self.generation, config)
         self.image_model.start(self.generation)
 
+    @classmethod
+    def sized(cls, config: OclocConfig, height: int, width: int) -> OclocConfig:
+        return config.sized(height, width)
+
     # Learning
 
     def forward(self, batch: SceneBatch, scheduled: Annealing, noise: Noise) -> Losses:
@@ -138,6 +143,16 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     def draw_latent_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
         """The beginning of `draw_noise`, without the noise of each pixel, which training alone asks for."""
         return self.draw_noise(replace(batch, image=batch.image[..., :0, :0]), generator, slots)
+
+    def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
+        given = super().weights_from(other)
+        return None if given is None else self.with_own_baseline(given)
+
+    def with_own_baseline(self, given: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """NVIL's network is made for one size of pictures: where it does not fit, it begins anew. Nothing else may."""
+        own = {name: value for name, value in self.state_dict().items() if name.startswith("nvil.network.")}
+        fits = all(name in given and given[name].shape == value.shape for name, value in own.items())
+        return given if fits else {**given, **own}
 
     def restart_statistics(self) -> None:
         self.nvil.restart()

@@ -1,5 +1,6 @@
 """The networks of appendix 'Choices of Hyperparameters', as small modules that take only their sizes."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.layers import BroadcastDecoder, MultiLayerPerceptron, PositionEmbedding
 from viewslots.methods.ocloc.config import DecoderConfig, Stage
+from viewslots.types import Extent, sides
 
 
 class NormalisedLinear(nn.Module):
@@ -66,9 +68,8 @@ class DenseDecoder(nn.Module):
 
     def __init__(self, config: DecoderConfig, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.shape = (config.grid_channels, config.grid, config.grid)
-        cells = config.grid_channels * config.grid**2
-        self.connected = nn.Sequential(MultiLayerPerceptron(inputs, config.hidden, cells), nn.ReLU())
+        self.shape = (config.grid_channels, *sides(config.grid))
+        self.connected = nn.Sequential(MultiLayerPerceptron(inputs, config.hidden, math.prod(self.shape)), nn.ReLU())
         self.convolutions = upsampling_stages(config.grid_channels, config.stages, outputs)
 
     def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
@@ -122,16 +123,16 @@ def full_linear(values: Float[Tensor, "*I D"], layer: nn.Linear) -> Float[Tensor
 class BaselineNetwork(nn.Module):
     """b(x) of NVIL, one number an image. It may reach thousands, where half precision has steps of 8 and more."""
 
-    def __init__(self, channels: Sequence[int], hidden: int, image_size: int) -> None:
+    def __init__(self, channels: Sequence[int], hidden: int, image_size: Extent) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        before, size = 3, image_size
-        for width in channels:
-            layers += [nn.Conv2d(before, width, 3, padding=1), nn.ReLU()]
-            layers += [nn.Conv2d(width, width, 3, stride=2, padding=1), nn.ReLU()]
-            before, size = width, -(-size // 2)
+        before, (height, width) = 3, sides(image_size)
+        for channel in channels:
+            layers += [nn.Conv2d(before, channel, 3, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(channel, channel, 3, stride=2, padding=1), nn.ReLU()]
+            before, height, width = channel, -(-height // 2), -(-width // 2)
         self.convolutions = nn.Sequential(*layers, nn.Flatten())
-        self.connected = MultiLayerPerceptron(before * size**2, (hidden,), 1)
+        self.connected = MultiLayerPerceptron(before * height * width, (hidden,), 1)
 
     def forward(self, images: Float[Tensor, "I 3 H W"]) -> Float[Tensor, "I"]:
         values = self.convolutions(images)

@@ -65,6 +65,10 @@ class PerView(TrainableMethod[OclocConfig], library_name="viewslots", tags=["obj
         )
         self.wrap(single)
 
+    @classmethod
+    def sized(cls, config: OclocConfig, height: int, width: int) -> OclocConfig:
+        return config.sized(height, width)
+
     def wrap(self, single: Ocloc) -> None:
         """Not as a part, so that saved weights keep the names of OCLOC's."""
         self.__dict__["single"] = single

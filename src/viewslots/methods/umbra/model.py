@@ -32,7 +32,7 @@ class Umbra(Ocloc):
         for name in self.last_layer_names():
             shadow = own[name].chunk(self.image_model.channels)[SHADOW]
             given[name] = torch.cat([given[name], shadow.to(given[name])])
-        return given
+        return self.with_own_baseline(given)
 
     def last_layer_names(self) -> list[str]:
         """Of the parameters of the object decoder's last layer, in the state of the whole model."""

@@ -102,7 +102,7 @@ def _layers(
     y = (pixel // W).to(tl.float32) * (2.0 / (H - 1)) - 1.0
     dx = x[None, :] - tl.load(centre + layer * 2, mask=k < K, other=0.0)[:, None]
     dy = y[None, :] - tl.load(centre + layer * 2 + 1, mask=k < K, other=0.0)[:, None]
-    fall = tl.exp(-rate * (dx * dx + dy * dy))
+    fall = tl.exp(-rate * (dx * dx * (W / H) + dy * dy * (H / W)))
     return logit, presence, cover, share, tl.exp(total), others, dx, dy, fall, real, place, layer
 
 
@@ -255,5 +255,5 @@ def _error_backward(
     to_score = tl.where(real, to_score, 0.0)
     tl.store(out, tl.sum(to_score, 1) / softness, mask=k < K)
     tl.store(out + 1, tl.sum(to_cover, 1) * _sigmoid(-presence), mask=k < K)
-    tl.store(out + 2, tl.sum(-2.0 * dx * to_square, 1), mask=k < K)
-    tl.store(out + 3, tl.sum(-2.0 * dy * to_square, 1), mask=k < K)
+    tl.store(out + 2, tl.sum(-2.0 * (W / H) * dx * to_square, 1), mask=k < K)
+    tl.store(out + 3, tl.sum(-2.0 * (H / W) * dy * to_square, 1), mask=k < K)

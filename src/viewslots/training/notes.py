@@ -1,0 +1,53 @@
+"""What a run does otherwise than its experiment because of its data, and what its data ask for: a line each."""
+
+from collections.abc import Iterator
+
+from viewslots.data.format import Plan
+from viewslots.experiments import experiment
+from viewslots.training.settings import LIVE, RunSettings
+from viewslots.training.start import data_size
+from viewslots.types import sides
+
+
+def notes(settings: RunSettings, *, views_given: bool) -> Iterator[str]:
+    """Of a new run. What the user has chosen is not told again."""
+    if not views_given:
+        yield from fewer_views(settings)
+    yield from other_size(settings)
+    yield from too_few_slots(settings)
+
+
+def fewer_views(settings: RunSettings) -> Iterator[str]:
+    wanted, views = experiment(settings.preset).views, settings.views
+    if views < wanted:
+        yield f"scenes of this data set have {views} view{'s' * (views > 1)}: training with {views} instead of {wanted}"
+
+
+def other_size(settings: RunSettings) -> Iterator[str]:
+    """Silent for pictures of the size that the experiment is made for."""
+    made_for, stored = (data_size(data, settings.world) for data in (LIVE, settings.data))
+    pictures, taken = (stored.height, stored.width), sides(settings.model.image_size)
+    usual = sides(experiment(settings.preset).model.image_size)
+    resized = f"cut in the middle and resized to {words(taken)}"
+    if taken != usual:
+        yield f"training a model for pictures of {words(taken)} instead of {words(usual)}, as in this data set" + (
+            "" if taken == pictures else f": those of {words(pictures)} are {resized}"
+        )
+    elif pictures not in (taken, (made_for.height, made_for.width)):
+        yield f"pictures of {words(pictures)} are {resized}, the size of this model of {settings.method}"
+
+
+def words(size: tuple[int, int]) -> str:
+    return "x".join(map(str, size))
+
+
+def too_few_slots(settings: RunSettings) -> Iterator[str]:
+    """Where the data set says how many objects there are."""
+    stored = data_size(settings.data, settings.world)
+    if isinstance(stored, Plan):
+        most = max(stored.splits[split].slots for split in ("train", "valid"))
+    else:
+        most = stored.slots("train")
+    if most > settings.model.slots:
+        own = settings.model.slots
+        yield f"warning: scenes here have up to {most} objects, but the model finds at most {own}; try --slots {most}"
