@@ -87,7 +87,7 @@ def _add_bodies(scene: Any, listed: tuple[Body, ...]) -> list[Any]:
 
 def _mesh(name: str, source: bodies.Mesh) -> Any:
     mesh = bpy.data.meshes.new(name)
-    mesh.from_pydata(source.points.tolist(), [], source.faces)
+    mesh.from_pydata(source.points.tolist(), [], source.faces.tolist())
     mesh.shade_smooth()
     mesh.normals_split_custom_set_from_vertices(source.normals.tolist())
     return mesh
