@@ -109,13 +109,13 @@ def sweep() -> Mesh:
     return sheet(points, np.stack([normals, normals], 1))
 
 
-def revolved(outline: Array, normals: Array) -> Mesh:
-    """Turn an outline [n,2] (distance from the axis, height) about z; it runs with the inside on its left."""
-    turn = np.arange(ROUND) * (2 * math.pi / ROUND)
+def revolved(outline: Array, normals: Array, steps: int = ROUND) -> Mesh:
+    """Turn an outline [n,2] (distance from the axis, height) about z; it faces to its right, seen with z up."""
+    turn = np.arange(steps) * (2 * math.pi / steps)
 
     def around(flat: Array) -> Array:
         return np.stack(
-            [flat[:, :1] * np.cos(turn), flat[:, :1] * np.sin(turn), np.broadcast_to(flat[:, 1:], (len(flat), ROUND))],
+            [flat[:, :1] * np.cos(turn), flat[:, :1] * np.sin(turn), np.broadcast_to(flat[:, 1:], (len(flat), steps))],
             -1,
         )
 
