@@ -88,8 +88,18 @@ def _solid(solid: Solid, step: float) -> Mesh:
         right = ring[0] - middle
         arms = ring - middle
         ring = ring[np.argsort(np.arctan2(arms @ np.cross(normal, right), arms @ right))]
-        sides += [triangle(middle, ring[k - 1], ring[k], normal, step) for k in range(len(ring))]
+        if len(ring) == 4 and np.allclose(ring[0] + ring[2], ring[1] + ring[3]):
+            sides.append(parallelogram(ring[0], ring[1], ring[3], normal, step))
+        else:
+            sides += [triangle(middle, ring[k - 1], ring[k], normal, step) for k in range(len(ring))]
     return bodies.joined(sides)
+
+
+def parallelogram(a: Array, b: Array, c: Array, normal: Array, step: float) -> Mesh:
+    """With the sides b - a and c - a, cut into steps along each."""
+    rows, columns = (np.linspace(0, 1, max(1, math.ceil(np.linalg.norm(side - a) / step)) + 1) for side in (b, c))
+    points = a + rows[:, None, None] * (b - a) + columns[:, None] * (c - a)
+    return bodies.sheet(points, np.broadcast_to(normal, points.shape))
 
 
 def triangle(a: Array, b: Array, c: Array, normal: Array, step: float) -> Mesh:

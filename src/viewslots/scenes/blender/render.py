@@ -15,6 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+# The reader of tabletop descriptions, its bodies and textures are viewslots' own: plain Python and numpy.
+sys.path.append(str(Path(__file__).resolve().parents[3]))
+
 # Blender and numpy come later, in `main`: arguments and description are judged first, on any Python.
 from description import SceneError, read_scene
 
@@ -32,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         started = time.perf_counter()
         with _quiet_stdout():
-            arrays = render(scene, options.samples, options.threads, options.seed)
+            arrays = render(scene, options.samples, options.threads, options.seed, options.bounces)
         _save(options.out, arrays)
     except SceneError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -57,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="image, segment, shapes, linear")
     parser.add_argument("--samples", type=count, default=512, help="light paths a pixel (default 512, as CLEVR)")
     parser.add_argument("--threads", type=count, default=0, help="processor cores to use (default: all)")
+    parser.add_argument("--bounces", type=count, help="most bounces of a light path (default 12, 4 diffuse, 4 glossy)")
     parser.add_argument("--seed", type=int, default=0, help="of the noise; view m uses seed + m (default 0)")
     return parser
 
