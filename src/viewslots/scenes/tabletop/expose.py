@@ -210,7 +210,7 @@ def paint_background(
     rays = shot.rays(view, pixel, x[sample], y[sample])
     around = around_of(stage, rays.row)
     distance, normal, finish = meet_surroundings(around, rays.origin, rays.heading)
-    reach, light = lamps_ahead(stage, rays, distance)
+    reach, light, _ = lamps_ahead(stage, rays, distance)
     lamp = reach < distance
     gone = which((distance == torch.inf) & ~lamp)
     environment = around.environment.map(lambda part: part.expand(distance.shape))

@@ -5,7 +5,7 @@ on view, pixel and sample alone, so pixels do not depend on batches.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,13 +30,15 @@ from viewslots.scenes.tabletop.textures import PATTERNS, share
 
 OFFSET = 2e-4
 """Metres that rays start above their surface."""
-SHARP = 0.12
-"""Below this alpha reflected rays find the lamps, from it on rays to the lamps find the highlight."""
+NEAR = 2 * math.pi
+"""Most irradiance that one sample of a lamp of radiance 1 may stand for after a bounce; the true one is at most pi."""
 BLURRED = 0.3
 """Least alpha of surfaces that are met after a bounce."""
 LATTICE = (
     ((0x8B825D40, 0x3449609F, 0x26D82C03), (0xC6CC571C, 0x6E9211E5, 0x14C451DB)),
     ((0xE4291422, 0x551DA686, 0x9646B6E7), (0x20684190, 0x574EDAAD, 0x82B59D1D)),
+    ((0x352A6690, 0x52DEF864, 0x2D46E8C6), (0x72BDDBFC, 0x55F74EBE, 0x415F890E)),
+    ((0x7F43CDDD, 0xDB77A901, 0x7FB0DD82), (0xBC62731F, 0x8D31770F, 0x9471F3B2)),
 )
 """Steps of two coordinates per sample, column and row, over 2^32. Found by search: the samples of any 3 x 3 pixels are
 far from each other."""
@@ -64,11 +66,6 @@ class Places:
     def _step(self, start: Tensor, steps: tuple[int, int, int]) -> Tensor:
         word = start + self.sample * steps[0] + self.column * steps[1] + self.line * steps[2]
         return fraction(word & 0xFFFFFFFF)
-
-    def free(self, stream: int, count: int) -> list[Tensor]:
-        """Independent numbers in [0, 1)."""
-        word = mix(mix(mix(mix(self.key, self.column), self.line), self.sample), stream)
-        return [fraction(mix(word, number)) for number in range(count)]
 
 
 @dataclass(frozen=True)
@@ -145,6 +142,8 @@ class Lit:
     strength: Tensor
     """Irradiance for a radiance of 1."""
     radiance: Vec
+    density: Tensor
+    """How densely the lamp is sampled: one over its solid angle, as a point of it sees it."""
 
 
 def lamp_of(stage: Stage, row: Tensor, lamp: Tensor | int) -> Lamps:
@@ -159,8 +158,9 @@ def shine(lamp: Lamps, points: Points, u: Tensor, v: Tensor) -> Lit:
     square = path.dot(path).clamp_min(1e-8)
     distance = torch.sqrt(square)
     heading = path.scaled(1 / distance)
-    falling = points.normal.dot(heading).clamp_min(0) * (-lamp.normal.dot(heading)).clamp_min(0)
-    return Lit(heading, distance, falling * lamp.area / square, lamp.radiance)
+    angle = lamp.area * (-lamp.normal.dot(heading)).clamp_min(0) / square
+    strength = angle * points.normal.dot(heading).clamp_min(0)
+    return Lit(heading, distance, strength, lamp.radiance, 1 / angle.clamp_min(1e-9))
 
 
 def free_of_table(stage: Stage, points: Points, lit: Lit) -> Lit:
@@ -171,7 +171,7 @@ def free_of_table(stage: Stage, points: Points, lit: Lit) -> Lit:
     met, _ = meet_table(around_of(stage, rays.row), rays.origin, rays.heading)
     strength = lit.strength.clone()
     strength[index] *= met >= lit.distance[index] - 2 * OFFSET
-    return Lit(lit.heading, lit.distance, strength, lit.radiance)
+    return replace(lit, strength=strength)
 
 
 def shadowed_by(stage: Stage, points: Points, lit: Lit) -> tuple[Tensor, Tensor]:
@@ -182,23 +182,30 @@ def shadowed_by(stage: Stage, points: Points, lit: Lit) -> tuple[Tensor, Tensor]
     return slot, index[ray]
 
 
-def reflected(coat: Coat, points: Points, heading: Vec, highlights: Tensor) -> Vec:
-    """Reflectance times cos / irradiance: radiance per irradiance, of the glossy lobe where `highlights` holds."""
+def reflected(coat: Coat, points: Points, lit: Lit, followed: Tensor) -> Vec:
+    """Radiance towards the viewers per irradiance.
+
+    Reflected rays find lamps too, with a chance of `followed`: the highlight is shared between both ways of finding it
+    by how likely each is (Veach's balance heuristic).
+    """
     flat = (1 - coat.gloss) * (1 / math.pi) * ~coat.metal
-    nl = points.normal.dot(heading).clamp_min(1e-4)
-    peak = torch.where(highlights, ggx(coat.alpha, points, heading) / nl, 0.0) * coat.gloss
+    lobe, density = ggx(coat.alpha, points, lit.heading)
+    cosine = points.normal.dot(lit.heading).clamp_min(1e-4)
+    peak = lobe / cosine * coat.gloss * (lit.density / (lit.density + followed * density))
     white = torch.where(coat.metal, 0.0, peak)
     return coat.color.scaled(flat + peak - white) + Vec(white, white, white)
 
 
-def ggx(alpha: Tensor, points: Points, heading: Vec) -> Tensor:
-    """D G / (4 n.v): the glossy lobe times the cosine of the light."""
+def ggx(alpha: Tensor, points: Points, heading: Vec) -> tuple[Tensor, Tensor]:
+    """The glossy lobe times the cosine of the light, D G2 / (4 n.v), and how densely `mirrored` samples it."""
     nv, nl = points.normal.dot(points.viewer).clamp_min(1e-3), points.normal.dot(heading).clamp_min(1e-4)
     half = (points.viewer + heading).unit()
     nh = points.normal.dot(half).clamp(0, 1)
     a2 = alpha * alpha
     slope = 1 - nh * nh * (1 - a2)
-    return a2 / (math.pi * slope * slope * 4 * nv * (1 + smith(nv, a2) + smith(nl, a2)))
+    facets = a2 / (math.pi * slope * slope * 4 * nv)
+    hidden = smith(nv, a2)
+    return facets / (1 + hidden + smith(nl, a2)), facets / (1 + hidden)
 
 
 def smith(cosine: Tensor, a2: Tensor) -> Tensor:
@@ -255,10 +262,11 @@ def mirrored(
     return heading, torch.where(rise > 0, weight, 0.0)
 
 
-def lamps_ahead(stage: Stage, rays: Rays, nearest: Tensor) -> tuple[Tensor, Vec]:
-    """Distance of the lamp that each ray meets first before `nearest` (else that), and its radiance (else 0)."""
+def lamps_ahead(stage: Stage, rays: Rays, nearest: Tensor) -> tuple[Tensor, Vec, Tensor]:
+    """Distance of the lamp that each ray meets first before `nearest` (else that), its radiance (else 0), and how
+    densely `shine` samples it there."""
     zero = torch.zeros_like(nearest)
-    light = Vec(zero, zero, zero)
+    light, density = Vec(zero, zero, zero), zero
     for number in range(stage.lamp_slots):
         lamp = lamp_of(stage, rays.row, number)
         speed = lamp.normal.dot(rays.heading)
@@ -271,23 +279,27 @@ def lamps_ahead(stage: Stage, rays: Rays, nearest: Tensor) -> tuple[Tensor, Vec]
         met = (speed < 0) & within & (distance > 0) & (distance < nearest) & (lamp.area > 0)
         nearest = torch.where(met, distance, nearest)
         light = Vec(*(torch.where(met, a, b) for a, b in zip(_xyz(lamp.radiance), _xyz(light), strict=True)))
-    return nearest, light
+        here = distance * distance / (lamp.area * -speed).clamp_min(1e-9)
+        density = torch.where(met, here, density)
+    return nearest, light, density
 
 
 def _xyz(vector: Vec) -> tuple[Tensor, Tensor, Tensor]:
     return vector.x, vector.y, vector.z
 
 
-def incoming(stage: Stage, rays: Rays, place: Places, lamps: Tensor) -> Vec:
-    """Radiance that arrives along rays: from surfaces, the environment, and lamps where `lamps` holds."""
+def incoming(stage: Stage, rays: Rays, place: Places, density: Tensor) -> Vec:
+    """Radiance that arrives along rays: from surfaces, the environment, and lamps.
+
+    `density` is how densely the rays were sampled where they share the lamps with `shine`; 0 leaves the lamps to it.
+    """
     around = around_of(stage, rays.row)
     distance, normal, finish = meet_surroundings(around, rays.origin, rays.heading)
     entry, surface = meet_objects(stage, rays)
     nearest = torch.minimum(distance, entry)
-    reach, light = lamps_ahead(stage, rays, nearest)
-    lit = lamps & (reach < nearest)
-    # Lamps hide what lies behind them from rays that may see them, and are as glass to the others.
-    light = light.scaled(lit.to(nearest.dtype))
+    reach, light, other = lamps_ahead(stage, rays, nearest)
+    lit = reach < nearest
+    light = light.scaled(density / (density + other).clamp_min(1e-9))
     gone = which((nearest == torch.inf) & ~lit)
     environment = around.environment.map(lambda part: part.expand(nearest.shape))
     light.put(gone, taken(environment, gone))
@@ -312,20 +324,41 @@ def facing(normal: Vec, heading: Vec) -> Vec:
 def glimpse(stage: Stage, points: Points) -> Vec:
     """Radiance of points that a bounced ray meets: one lamp, and the environment along one ray."""
     coat = coat_of(stage, points, BLURRED)
-    u, v, pick, a, b = points.place.free(77, 5)
     around = around_of(stage, points.row)
-    chosen = (pick * around.lamps).to(torch.long)
-    lit = free_of_table(stage, points, shine(lamp_of(stage, points.row, chosen), points, u, v))
+    lit = free_of_table(stage, points, one_lamp(stage, points))
     _, hidden = shadowed_by(stage, points, lit)
-    strength = lit.strength * around.lamps
+    strength = lit.strength.clamp_max(NEAR)
     strength[hidden] = 0.0
-    all_points = torch.ones_like(coat.metal)
-    light = (reflected(coat, points, lit.heading, all_points) * lit.radiance).scaled(strength)
+    light = (reflected(coat, points, lit, torch.zeros_like(strength)) * lit.radiance).scaled(strength)
+    a, b = points.place.even(19, lattice=3)
     soft = scattered(stage, points.normal, a, b)
     hard, weight = mirrored(stage, points.normal, points.viewer, coat.alpha, a, b)
     heading = hard.where(coat.metal, soft)
     weight = torch.where(coat.metal, weight, 1 - coat.gloss) * escapes(stage, points.rays(heading))
     return light + (coat.color * around.environment).scaled(weight)
+
+
+def one_lamp(stage: Stage, points: Points) -> Lit:
+    """A sample of one of the lamps, chosen by how much light they would send without shadows, and standing for all."""
+    u, v = points.place.even(23, lattice=1)
+    pick, _ = points.place.even(29, lattice=2)
+    middle = torch.full_like(u, 0.5)
+    total, sums = torch.zeros_like(u), []
+    for number in range(stage.lamp_slots):
+        lamp = lamp_of(stage, points.row, number)
+        lit = shine(lamp, points, middle, middle)
+        # Some for the corners of a lamp whose middle is hidden.
+        power = (lit.strength + 0.02) * (lamp.radiance.x + lamp.radiance.y + lamp.radiance.z)
+        total = total + power
+        sums.append((total, power))
+    chosen = torch.zeros_like(points.row)
+    for so_far, _ in sums[:-1]:
+        chosen = chosen + (so_far <= pick * total)
+    power = sums[-1][1]
+    for number in reversed(range(stage.lamp_slots - 1)):
+        power = torch.where(chosen == number, sums[number][1], power)
+    lit = shine(lamp_of(stage, points.row, chosen), points, u, v)
+    return replace(lit, strength=lit.strength * total / power.clamp_min(1e-20))
 
 
 def escapes(stage: Stage, rays: Rays) -> Tensor:
@@ -342,25 +375,28 @@ def escapes(stage: Stage, rays: Rays) -> Tensor:
     return free
 
 
+def followed(coat: Coat) -> Tensor:
+    """Share of reflected rays that are followed: of weak reflections a few stand for all."""
+    chance = torch.where(coat.metal, 1.0, (8 * coat.gloss).clamp(0.25, 1))
+    return torch.where(coat.gloss > 0, chance, 0.0)
+
+
 def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
-    """Light that reaches points over one more surface, or from the environment."""
-    light = torch.zeros_like(points.normal.x)
-    total = Vec(light, light.clone(), light.clone())
+    """Light that reaches points over one more surface, from the environment, or from lamps that a reflection meets."""
+    total = points.normal.map(torch.zeros_like)
     index = which(~coat.metal)
     some, under = points.take(index), coat.take(index)
     heading = scattered(stage, some.normal, *some.place.even(11))
-    nothing = torch.zeros_like(under.metal)
-    arriving = incoming(stage, some.rays(heading), some.place, nothing)
+    arriving = incoming(stage, some.rays(heading), some.place, torch.zeros_like(under.gloss))
     total.put(index, (under.color * arriving).scaled(1 - under.gloss))
 
-    # Of weak reflections a few are followed, for all.
-    chance = torch.where(coat.metal, 1.0, (6 * coat.gloss).clamp(0.15, 1))
     pick, _ = points.place.even(13, lattice=1)
-    index = which((coat.gloss > 0) & (pick < chance))
+    index = which(pick < followed(coat))
     some, over = points.take(index), coat.take(index)
     heading, weight = mirrored(stage, some.normal, some.viewer, over.alpha, *some.place.even(17))
-    arriving = incoming(stage, some.rays(heading), some.place, over.alpha < SHARP)
-    arriving = arriving.scaled(weight * over.gloss / chance[index])
+    _, density = ggx(over.alpha, some, heading)
+    arriving = incoming(stage, some.rays(heading), some.place, density * followed(over))
+    arriving = arriving.scaled(weight * over.gloss / followed(over))
     total.put(index, taken(total, index) + (over.color * arriving).where(over.metal, arriving))
     return total
 
@@ -376,7 +412,7 @@ def look(stage: Stage, points: Points, seen: Tensor | None = None) -> tuple[Vec,
     else:
         light = points.normal.map(torch.zeros_like)
         light.put(seen, bounced(stage, points.take(seen), coat.take(seen)))
-    highlights = coat.alpha >= SHARP
+    rays = followed(coat)
     taken_by = torch.zeros(stage.slots, len(points.row), device=stage.device)
     full = torch.zeros_like(points.normal.x)
     for number in range(stage.lamp_slots):
@@ -388,5 +424,5 @@ def look(stage: Stage, points: Points, seen: Tensor | None = None) -> tuple[Vec,
         taken_by[slot, point] += power[point]
         strength = lit.strength.clone()
         strength[point] = 0.0
-        light = light + (reflected(coat, points, lit.heading, highlights) * lamp.radiance).scaled(strength)
+        light = light + (reflected(coat, points, lit, rays) * lamp.radiance).scaled(strength)
     return light, taken_by / full.clamp_min(1e-20)

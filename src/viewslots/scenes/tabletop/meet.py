@@ -195,7 +195,7 @@ def _enter_rings(stage: Stage, local: _Local) -> tuple[Tensor, Tensor, Tensor]:
     parts = stage.parts.take(local.part)
     distance = torch.zeros_like(local.skipped)
     gap = distance
-    for _ in range(RING_STEPS):
+    for _ in range(RING_STEPS if len(distance) else 0):
         gap, _ = ring_gap(parts, local.origin + local.heading.scaled(distance))
         distance = distance + gap
     index = which(gap.abs() < TOUCH)
