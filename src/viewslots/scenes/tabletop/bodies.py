@@ -9,6 +9,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
 Vec3 = tuple[float, float, float]
 Matrix = tuple[Vec3, Vec3, Vec3]
 
@@ -98,16 +102,13 @@ class Part:
     stretch: Vec3 = (1.0, 1.0, 1.0)
     accent: bool = False
 
-    def outline(self) -> list[tuple[Vec3, float]]:
-        """Balls (centre, radius) of the body frame whose convex hull holds the part, up to 0.1 % of its size."""
-        return [(self._placed(point), radius) for point, radius in _outline(self.shape)]
+    def outline(self) -> tuple[Array, Array]:
+        """Balls, centres [B, 3] and radii [B] in the frame of the body, whose convex hull holds the part.
 
-    def _placed(self, point: Vec3) -> Vec3:
-        scaled = [value * scale for value, scale in zip(point, self.stretch, strict=True)]
-        x, y, z = (
-            self.origin[i] + sum(a * b for a, b in zip(self.axes[i], scaled, strict=True)) for i in range(3)
-        )
-        return x, y, z
+        Circles are polygons in it: 0.6 % of a radius is missing between their corners.
+        """
+        centers, radii = _outline(self.shape)
+        return self.origin + (centers * self.stretch) @ np.array(self.axes).T, radii
 
     def bounds(self) -> tuple[Vec3, Vec3]:
         """Least and largest coordinates in the part's own frame, before it is stretched."""
@@ -136,19 +137,24 @@ def _radii(piece: Piece) -> list[float]:
     return radii
 
 
-AROUND = 48
-"""Directions in which outlines are taken."""
+AROUND = 28
+"""Corners of a circle's outline."""
+_TURNS = np.arange(AROUND) * (2 * math.pi / AROUND)
+_CIRCLE = np.stack([np.cos(_TURNS), np.sin(_TURNS)], -1)
 
 
-def _outline(shape: Shape) -> Iterable[tuple[Vec3, float]]:
+def _outline(shape: Shape) -> tuple[Array, Array]:
     if isinstance(shape, Solid):
-        return [(corner, 0.0) for corner in shape.corners]
+        return np.array(shape.corners), np.zeros(len(shape.corners))
     if isinstance(shape, Ring):
-        angles = [shape.half_angle * (2 * step / AROUND - 1) for step in range(AROUND + 1)]
-        return [((shape.radius * math.cos(a), shape.radius * math.sin(a), 0.0), shape.tube) for a in angles]
-    circle = [(math.cos(2 * math.pi * step / AROUND), math.sin(2 * math.pi * step / AROUND)) for step in range(AROUND)]
-    profile = {point for piece in shape.pieces for point in piece.points(12)}
-    return [((r * x, r * y, z), 0.0) for r, z in profile for x, y in (circle if r else [(0.0, 0.0)])]
+        angles = shape.half_angle * np.linspace(-1, 1, AROUND + 1)
+        arc = np.stack([np.cos(angles), np.sin(angles), 0 * angles], -1) * shape.radius
+        return arc, np.full(len(arc), shape.tube)
+    profile = np.array([point for piece in shape.pieces for point in piece.points(6 if piece.bulge > 0 else 1)])
+    rings = np.empty((len(profile), AROUND, 3))
+    rings[..., :2] = profile[:, None, :1] * _CIRCLE
+    rings[..., 2] = profile[:, None, 1]
+    return rings.reshape(-1, 3), np.zeros(rings.size // 3)
 
 
 # --- Building parts ---------------------------------------------------------------------------------------------------
