@@ -38,14 +38,14 @@ def _turned(piece: Piece, step: float) -> Mesh:
 
 
 def _outline(piece: Piece, step: float) -> tuple[Array, Array]:
-    """Points (r, z) of a piece and normals, upwards along it (outwards if flat).
+    """Points (r, z) of a piece and normals, upwards along it (towards the axis if flat).
 
     The gradient of x^2 + y^2 - r(z)^2 is the normal. Steps are short near the ends, where r may rise like a root.
     """
     length = math.hypot(piece.r1 - piece.r0, piece.z1 - piece.z0)
     if piece.flat:
         share = np.linspace(0, 1, max(2, math.ceil(length / step) + 1))
-        radius = np.sort([piece.r0, piece.r1]) @ [1 - share, share]
+        radius = np.sort([piece.r0, piece.r1])[::-1] @ [1 - share, share]
         return np.stack([radius, np.full_like(share, piece.z0)], 1), np.tile([0.0, 1.0], (len(share), 1))
     share = (1 - np.cos(np.linspace(0, math.pi, max(ALONG, math.ceil(2 * length / step)) + 1))) / 2
     z = piece.z0 + (piece.z1 - piece.z0) * share
@@ -53,7 +53,11 @@ def _outline(piece: Piece, step: float) -> tuple[Array, Array]:
     radius = np.sqrt(np.maximum(a + b * z + c * z * z, 0))
     radius[[0, -1]] = piece.r0, piece.r1
     normals = np.stack([radius, -(b / 2 + c * z)], 1)
-    return np.stack([radius, z], 1), normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
+    # The tip of a cone has no normal of its own: every line of the cone keeps its normal to the end.
+    for end, before in ((0, 1), (-1, -2)):
+        if np.linalg.norm(normals[end]) < 1e-6 * np.linalg.norm(normals[before]):
+            normals[end] = normals[before]
+    return np.stack([radius, z], 1), normals / np.linalg.norm(normals, axis=1, keepdims=True)
 
 
 def _ring(ring: Ring, step: float) -> Mesh:
