@@ -29,6 +29,8 @@ from viewslots.scenes.tabletop.textures import PATTERNS, share
 
 OFFSET = 2e-4
 """Metres that rays start above their surface."""
+BRIGHTEST = 2.0
+"""Most radiance that a scattered ray brings, where white paper has about 1: no bright dots by mirrors that throw light."""
 NEAR = 2 * math.pi
 """Most irradiance that one sample of a lamp of radiance 1 may stand for after a bounce; the true one is at most pi."""
 BLURRED = 0.3
@@ -411,7 +413,7 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     _, hidden = shadowed_by(stage, some, sky)
     strength = sky.strength * (1 / math.pi)
     strength[hidden] = 0.0
-    arriving = arriving + (around.environment - around.pedestal).scaled(strength)
+    arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST)) + (around.environment - around.pedestal).scaled(strength)
     total.put(index, (under.color * arriving).scaled(1 - under.gloss))
 
     index = which(coat.gloss > 0)
