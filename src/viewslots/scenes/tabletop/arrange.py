@@ -63,7 +63,7 @@ def any_color(draws: Draws) -> Vec3:
     """One in six a grey, else any hue."""
     if draws.uniform(0, 1) < 1 / 6:
         return tinted(0, 0, draws.uniform(0.12, 0.97))
-    return tinted(draws.uniform(0, 1), draws.uniform(0.35, 1), draws.uniform(0.35, 0.97))
+    return tinted(draws.uniform(0, 1), draws.uniform(0.3, 0.95), draws.uniform(0.35, 0.97))
 
 
 def pale(draws: Draws) -> Vec3:
@@ -306,7 +306,7 @@ def _covered(draws: Draws, table: Table) -> Table:
     """With a cloth: over the whole table or in its middle."""
     whole = draws.uniform(0, 1) < 0.5
     pattern = draws.choice(("plain", "stripes", "checks", "dots", "print"))
-    cloth = textured(draws, pattern, (0.03, 0.12), draws.choice((pale, any_color)))
+    cloth = textured(draws, pattern, (0.03, 0.12), draws.choice((pale, pale, any_color)))
     # Half a period above the plane: it meets the middle of dots and motifs.
     cloth = replace(cloth, azimuth=draws.choice((0.0, round(math.pi / 4, 6))), offset=rounded(*cloth.offset[:2], 0.5))
     if whole:

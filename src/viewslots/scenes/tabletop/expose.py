@@ -1,7 +1,7 @@
 """From tabletop scenes to pixels and truth.
 
-Sub-pixel rays say who is seen where. Light is asked for once in every quarter of them: for the background, whether seen
-or not, which also yields the shadows; for an object once if it fills the quarter, else at each of its samples.
+Sub-pixel rays say who is seen where. The background is given light at a quarter of them, whether seen or not, which also
+yields the shadows; objects at all of them.
 """
 
 import math
@@ -175,13 +175,8 @@ def see_objects(stage: Stage, shot: _Shot, positions: film.SubPixels) -> _Seen:
 
 def paint_objects(stage: Stage, shot: _Shot, positions: film.SubPixels, seen: _Seen, color: Vec) -> None:
     """Fill in the colours [V, n, P] of samples that see objects."""
-    views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
-    front = seen.slot.reshape(views, count // 4, 4, pixels)
-    whole = (front[:, :, 0] >= 0) & (front == front[:, :, :1]).all(2)
-    # Of a quarter that one object fills, one sample stands for all; another one in each quarter.
-    chosen = torch.arange(count // 4, device=stage.device)[:, None, None] % 4
-    stands = torch.arange(4, device=stage.device)[:, None] == chosen
-    index = which(((front >= 0) & (stands | ~whole[:, :, None])).flatten())
+    count, pixels = len(positions), shot.pixels
+    index = which(seen.slot >= 0)
     pixel, sample, view = index % pixels, index // pixels % count, index // (pixels * count)
     x, y = _offsets(positions, stage.device)
     rays = shot.rays(view, pixel, x[sample], y[sample])
@@ -193,9 +188,6 @@ def paint_objects(stage: Stage, shot: _Shot, positions: film.SubPixels, seen: _S
     light, _ = look(stage, points)
     for part, value in zip((color.x, color.y, color.z), (light.x, light.y, light.z), strict=True):
         part.view(-1)[index] = value
-        quarters = part.view(views, count // 4, 4, pixels)
-        first = quarters.gather(2, chosen[None].expand(views, -1, 1, pixels))
-        part.copy_(torch.where(whole[:, :, None], first, quarters).view(part.shape))
 
 
 def paint_background(

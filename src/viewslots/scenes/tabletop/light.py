@@ -18,7 +18,6 @@ from viewslots.scenes.tabletop.meet import (
     Rays,
     blocked_by,
     meet_objects,
-    meet_room,
     meet_surroundings,
     meet_table,
     normals,
@@ -30,18 +29,20 @@ from viewslots.scenes.tabletop.textures import PATTERNS, share
 
 OFFSET = 2e-4
 """Metres that rays start above their surface."""
+BRIGHTEST = 2.0
+"""Most radiance that a scattered ray brings, where white paper has about 1: no bright dots by mirrors that throw light."""
 NEAR = 2 * math.pi
 """Most irradiance that one sample of a lamp of radiance 1 may stand for after a bounce; the true one is at most pi."""
 BLURRED = 0.3
 """Least alpha of surfaces that are met after a bounce."""
 LATTICE = (
+    ((0xCB2042B8, 0x054C56D9, 0x635B5326), (0xB02451EC, 0x92ECDFF9, 0xB3C23987)),
+    ((0x46BD3A56, 0xB6B31DC6, 0x5EA7745D), (0xB2AC8118, 0x14B515BF, 0xC0F22925)),
+    ((0x36A9536F, 0x1AB852DB, 0xC5A591CF), (0x3BBA738C, 0x5261136D, 0xBAC76F49)),
     ((0x8B825D40, 0x3449609F, 0x26D82C03), (0xC6CC571C, 0x6E9211E5, 0x14C451DB)),
-    ((0xE4291422, 0x551DA686, 0x9646B6E7), (0x20684190, 0x574EDAAD, 0x82B59D1D)),
-    ((0x352A6690, 0x52DEF864, 0x2D46E8C6), (0x72BDDBFC, 0x55F74EBE, 0x415F890E)),
-    ((0x7F43CDDD, 0xDB77A901, 0x7FB0DD82), (0xBC62731F, 0x8D31770F, 0x9471F3B2)),
 )
-"""Steps of two coordinates per sample, column and row, over 2^32. Found by search: the samples of any 3 x 3 pixels are
-far from each other."""
+"""Steps of two coordinates per sample, column and row, over 2^32. Found by search: what the film's filter leaves of slow
+waves in the sampled square is least."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,40 @@ def shine(lamp: Lamps, points: Points, u: Tensor, v: Tensor) -> Lit:
     return Lit(heading, distance, strength, lamp.radiance, 1 / angle.clamp_min(1e-9))
 
 
+def sky_light(around: Surroundings, points: Points, u: Tensor, v: Tensor) -> Lit:
+    """The environment as a lamp: what arrives from it comes through the rectangle above the walls.
+
+    Points of the rectangle are drawn by a density 1 / (1 + |x|)^2 a side, with x from the foot of the point and in units
+    of its depth below: about where the light comes from.
+    """
+    x = points.position.x - around.room_x
+    y = points.position.y - around.room_y
+    x, y = around.room_cos * x + around.room_sin * y, around.room_cos * y - around.room_sin * x
+    depth = (around.room_top - points.position.z).clamp_min(1e-3)
+    across, spread_x = _towards(x, around.room_length, depth, u)
+    along, spread_y = _towards(y, around.room_width, depth, v)
+    length = torch.sqrt(1 + across * across + along * along)
+    rise = 1 / length
+    heading = Vec(
+        (around.room_cos * across - around.room_sin * along) * rise,
+        (around.room_sin * across + around.room_cos * along) * rise,
+        rise,
+    )
+    angle = rise * rise * rise * spread_x * spread_y
+    strength = angle * points.normal.dot(heading).clamp_min(0)
+    return Lit(heading, depth * length, strength, around.environment, 1 / angle.clamp_min(1e-9))
+
+
+def _towards(position: Tensor, half: Tensor, depth: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """A place of -half..half seen from `position`, in units of depth, and one over its density."""
+    low, high = (side - position for side in (-half, half))
+    low, high = low / (depth + low.abs()), high / (depth + high.abs())
+    inside = low + u * (high - low)
+    place = inside / (1 - inside.abs()).clamp_min(1e-4)
+    reach = 1 + place.abs()
+    return place, reach * reach * (high - low)
+
+
 def free_of_table(stage: Stage, points: Points, lit: Lit) -> Lit:
     """The same without what the table hides: of points and lamps above the table it hides nothing."""
     end = points.position.z + lit.heading.z * lit.distance
@@ -182,16 +217,18 @@ def shadowed_by(stage: Stage, points: Points, lit: Lit) -> tuple[Tensor, Tensor]
     return slot, index[ray]
 
 
-def reflected(coat: Coat, points: Points, lit: Lit, followed: Tensor) -> Vec:
+def reflected(coat: Coat, points: Points, lit: Lit, shared: bool = True) -> Vec:
     """Radiance towards the viewers per irradiance.
 
-    Reflected rays find lamps too, with a chance of `followed`: the highlight is shared between both ways of finding it
-    by how likely each is (Veach's balance heuristic).
+    If `shared`, reflected rays find the lamp too: the highlight is shared between both ways of finding it by how likely
+    each is (Veach's balance heuristic).
     """
     flat = (1 - coat.gloss) * (1 / math.pi) * ~coat.metal
     lobe, density = ggx(coat.alpha, points, lit.heading)
     cosine = points.normal.dot(lit.heading).clamp_min(1e-4)
-    peak = lobe / cosine * coat.gloss * (lit.density / (lit.density + followed * density))
+    peak = lobe / cosine * coat.gloss
+    if shared:
+        peak = peak * (lit.density / (lit.density + density))
     white = torch.where(coat.metal, 0.0, peak)
     return coat.color.scaled(flat + peak - white) + Vec(white, white, white)
 
@@ -288,8 +325,8 @@ def _xyz(vector: Vec) -> tuple[Tensor, Tensor, Tensor]:
     return vector.x, vector.y, vector.z
 
 
-def incoming(stage: Stage, rays: Rays, place: Places, density: Tensor) -> Vec:
-    """Radiance that arrives along rays: from surfaces, the environment, and lamps.
+def incoming(stage: Stage, rays: Rays, place: Places, density: Tensor, sky: Vec) -> Vec:
+    """Radiance that arrives along rays: from surfaces, from lamps, and `sky` from above the walls.
 
     `density` is how densely the rays were sampled where they share the lamps with `shine`; 0 leaves the lamps to it.
     """
@@ -301,8 +338,7 @@ def incoming(stage: Stage, rays: Rays, place: Places, density: Tensor) -> Vec:
     lit = reach < nearest
     light = light.scaled(density / (density + other).clamp_min(1e-9))
     gone = which((nearest == torch.inf) & ~lit)
-    environment = around.environment.map(lambda part: part.expand(nearest.shape))
-    light.put(gone, taken(environment, gone))
+    light.put(gone, taken(sky, gone))
     index = which((nearest < torch.inf) & ~lit)
     onto = which((entry < distance)[index])
     hits = rays.take(index)
@@ -322,20 +358,19 @@ def facing(normal: Vec, heading: Vec) -> Vec:
 
 
 def glimpse(stage: Stage, points: Points) -> Vec:
-    """Radiance of points that a bounced ray meets: one lamp, and the environment along one ray."""
+    """Radiance of points that a bounced ray meets: by a sample of one lamp and one of the environment."""
     coat = coat_of(stage, points, BLURRED)
     around = around_of(stage, points.row)
     lit = free_of_table(stage, points, one_lamp(stage, points))
     _, hidden = shadowed_by(stage, points, lit)
     strength = lit.strength.clamp_max(NEAR)
     strength[hidden] = 0.0
-    light = (reflected(coat, points, lit, torch.zeros_like(strength)) * lit.radiance).scaled(strength)
-    a, b = points.place.even(19, lattice=3)
-    soft = scattered(stage, points.normal, a, b)
-    hard, weight = mirrored(stage, points.normal, points.viewer, coat.alpha, a, b)
-    heading = hard.where(coat.metal, soft)
-    weight = torch.where(coat.metal, weight, 1 - coat.gloss) * escapes(stage, points.rays(heading))
-    return light + (coat.color * around.environment).scaled(weight)
+    light = (reflected(coat, points, lit, shared=False) * lit.radiance).scaled(strength)
+    sky = free_of_table(stage, points, sky_light(around, points, *points.place.even(19, lattice=3)))
+    _, hidden = shadowed_by(stage, points, sky)
+    strength = sky.strength.clone()
+    strength[hidden] = 0.0
+    return light + (reflected(coat, points, sky, shared=False) * sky.radiance).scaled(strength)
 
 
 def one_lamp(stage: Stage, points: Points) -> Lit:
@@ -361,42 +396,33 @@ def one_lamp(stage: Stage, points: Points) -> Lit:
     return replace(lit, strength=lit.strength * total / power.clamp_min(1e-20))
 
 
-def escapes(stage: Stage, rays: Rays) -> Tensor:
-    """1 for rays that leave the room, else 0."""
-    free = torch.zeros_like(rays.heading.x)
-    distance, _, _ = meet_room(around_of(stage, rays.row), rays.origin, rays.heading)
-    index = which(distance == torch.inf)
-    left = rays.take(index)
-    table, _ = meet_table(around_of(stage, left.row), left.origin, left.heading)
-    open_ = table == torch.inf
-    _, ray = blocked_by(stage, left, torch.full_like(table, torch.inf))
-    open_[ray] = False
-    free[index] = open_.to(free.dtype)
-    return free
-
-
-def followed(coat: Coat) -> Tensor:
-    """Share of reflected rays that are followed: of weak reflections a few stand for all."""
-    chance = torch.where(coat.metal, 1.0, (8 * coat.gloss).clamp(0.25, 1))
-    return torch.where(coat.gloss > 0, chance, 0.0)
-
-
 def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
-    """Light that reaches points over one more surface, from the environment, or from lamps that a reflection meets."""
+    """Light that reaches points over one more surface, and by reflection from the environment and lamps.
+
+    To scattered rays the sky is as bright as walls may be (`around.pedestal`), so that they bring much the same wherever
+    they go; what it has beyond that is sampled as a lamp, here too.
+    """
     total = points.normal.map(torch.zeros_like)
     index = which(~coat.metal)
     some, under = points.take(index), coat.take(index)
+    around = around_of(stage, some.row)
     heading = scattered(stage, some.normal, *some.place.even(11))
-    arriving = incoming(stage, some.rays(heading), some.place, torch.zeros_like(under.gloss))
+    pedestal = around.pedestal.map(lambda part: part.expand(heading.x.shape))
+    arriving = incoming(stage, some.rays(heading), some.place, torch.zeros_like(under.gloss), pedestal)
+    sky = free_of_table(stage, some, sky_light(around, some, *some.place.even(31, lattice=3)))
+    _, hidden = shadowed_by(stage, some, sky)
+    strength = sky.strength * (1 / math.pi)
+    strength[hidden] = 0.0
+    arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST)) + (around.environment - around.pedestal).scaled(strength)
     total.put(index, (under.color * arriving).scaled(1 - under.gloss))
 
-    pick, _ = points.place.even(13, lattice=1)
-    index = which(pick < followed(coat))
+    index = which(coat.gloss > 0)
     some, over = points.take(index), coat.take(index)
     heading, weight = mirrored(stage, some.normal, some.viewer, over.alpha, *some.place.even(17))
     _, density = ggx(over.alpha, some, heading)
-    arriving = incoming(stage, some.rays(heading), some.place, density * followed(over))
-    arriving = arriving.scaled(weight * over.gloss / followed(over))
+    environment = around_of(stage, some.row).environment.map(lambda part: part.expand(heading.x.shape))
+    arriving = incoming(stage, some.rays(heading), some.place, density, environment)
+    arriving = arriving.scaled(weight * over.gloss)
     total.put(index, taken(total, index) + (over.color * arriving).where(over.metal, arriving))
     return total
 
@@ -412,7 +438,6 @@ def look(stage: Stage, points: Points, seen: Tensor | None = None) -> tuple[Vec,
     else:
         light = points.normal.map(torch.zeros_like)
         light.put(seen, bounced(stage, points.take(seen), coat.take(seen)))
-    rays = followed(coat)
     taken_by = torch.zeros(stage.slots, len(points.row), device=stage.device)
     full = torch.zeros_like(points.normal.x)
     for number in range(stage.lamp_slots):
@@ -424,5 +449,5 @@ def look(stage: Stage, points: Points, seen: Tensor | None = None) -> tuple[Vec,
         taken_by[slot, point] += power[point]
         strength = lit.strength.clone()
         strength[point] = 0.0
-        light = light + (reflected(coat, points, lit, rays) * lamp.radiance).scaled(strength)
+        light = light + (reflected(coat, points, lit) * lamp.radiance).scaled(strength)
     return light, taken_by / full.clamp_min(1e-20)

@@ -167,8 +167,8 @@ class Surroundings(Rows):
     room_x: Tensor
     room_y: Tensor
     environment: Vec
-    lamps: Tensor
-    """How many there are, as a float."""
+    pedestal: Vec
+    """About the radiance of the walls; see light.bounced."""
     finish: Tensor
     """Number of the table's finish; those of cloth, floor and walls follow."""
 
@@ -289,14 +289,14 @@ class _Builder:
             math.cos(table.theta), math.sin(table.theta),
             table.cloth_length if table.cloth else -1.0, table.cloth_width if table.cloth else -1.0,
             room.half_length, room.half_width, room.height - table.height, math.cos(room.theta), math.sin(room.theta),
-            *room.center, *room.environment, len(scene.lamps), first,
+            *room.center, *room.environment, *wall_radiance(scene), first,
         ))  # fmt: skip
 
     def stage(self, device: torch.device | str) -> Stage:
         objects, parts = _columns(self.objects, 6, device), _columns(self.parts, 27, device)
         pieces, faces = _columns(self.pieces, 6, device), _columns(self.faces, 4, device)
         finishes, lamps = _columns(self.finishes, 22, device), _columns(self.lamps, 16, device)
-        around = _columns(self.around, 22, device)
+        around = _columns(self.around, 24, device)
         return Stage(
             objects=Objects(Vec(*objects[:3]), objects[3], *map(_whole, objects[4:])),
             parts=Parts(
@@ -310,11 +310,26 @@ class _Builder:
                 Vec(*finishes[17:20]), *finishes[20:],
             ),
             lamps=Lamps(*(Vec(*lamps[i : i + 3]) for i in range(0, 15, 3)), lamps[15]),
-            around=Surroundings(around[0] > 0, *around[1:17], Vec(*around[17:20]), around[20], _whole(around[21])),
+            around=Surroundings(around[0] > 0, *around[1:17], Vec(*around[17:20]), Vec(*around[20:23]), _whole(around[23])),
             circle=circle().to(device),
             slots=self.slots,
             lamp_slots=self.lamp_slots,
         )  # fmt: skip
+
+
+def wall_radiance(scene: TableScene) -> Vec3:
+    """A guess at the mean radiance of walls and floor: all light of the lamps over all their area, and some of the sky.
+
+    Nothing but the noise of pictures depends on it.
+    """
+    room = scene.room
+    area = 4 * room.half_length * room.half_width + 4 * (room.half_length + room.half_width) * room.height
+    guess = []
+    for c in range(3):
+        albedo = (room.walls.colors[0][c] + room.walls.colors[1][c] + room.floor.colors[0][c]) / 3
+        lamps = sum(lamp.width * lamp.height * lamp.radiance[c] for lamp in scene.lamps)
+        guess.append(albedo * (lamps / area + 0.3 * room.environment[c]))
+    return guess[0], guess[1], guess[2]
 
 
 def bounding_ball(thing: Thing, parts: Sequence[Part]) -> tuple[Vec3, float]:
