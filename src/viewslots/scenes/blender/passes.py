@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,21 @@ MASK_SAMPLES = 128
 """Flat colours are cheap, and the noise of an edge pixel's alpha is then about 2/255."""
 
 
-def render(scene: Scene | TableScene, samples: int, threads: int, seed: int, bounces: int | None) -> dict[str, npt.NDArray[Any]]:
-    """image [M,H,W,3] u8, segment [M,H,W] u8, shapes [M,K,H,W] u8, linear [M,H,W,3] f32."""
+@dataclass(frozen=True)
+class Quality:
+    samples: int
+    """Light paths a pixel."""
+    bounces: int | None = None
+    """Most of a path, of any sort; None: the stage's own."""
+    truth: bool = True
+    """Masks beside the picture."""
+
+
+def render(scene: Scene | TableScene, quality: Quality, threads: int, seed: int) -> dict[str, npt.NDArray[Any]]:
+    """image [M,H,W,3] u8, linear [M,H,W,3] f32; with truth also segment [M,H,W] u8 and shapes [M,K,H,W] u8."""
     stage = ClevrStage(scene) if isinstance(scene, Scene) else TableStage(scene)
-    _settings(stage, threads, bounces)
-    linear, visible, shapes = [], [], []
+    _settings(stage, threads, quality.bounces)
+    linear, segment, shapes = [], [], []
     with tempfile.TemporaryDirectory(prefix="viewslots-blender-") as folder:
         shot = Path(folder) / "shot.exr"
         for m, camera in enumerate(stage.cameras):
@@ -38,15 +49,12 @@ def render(scene: Scene | TableScene, samples: int, threads: int, seed: int, bou
             stage.look_from(camera)
             stage.scene.cycles.seed = (seed + m) % 2**31
             stage.show_picture()
-            linear.append(_shoot(stage, samples, shot))
-            visible.append(_visible(stage, shot))
-            shapes.append(_shapes(stage, shot))
-    return {
-        "image": _bytes(_srgb(np.stack(linear))),
-        "segment": np.stack([_segment(alphas) for alphas in visible]),
-        "shapes": np.stack(shapes),
-        "linear": np.stack(linear),
-    }
+            linear.append(_shoot(stage, quality.samples, shot))
+            if quality.truth:
+                segment.append(_segment(_visible(stage, shot)))
+                shapes.append(_shapes(stage, shot))
+    truth = {"segment": np.stack(segment), "shapes": np.stack(shapes)} if quality.truth else {}
+    return {"image": _bytes(_srgb(np.stack(linear))), "linear": np.stack(linear), **truth}
 
 
 def _settings(stage: Stage, threads: int, bounces: int | None) -> None:

@@ -31,11 +31,12 @@ def main(arguments: list[str] | None = None) -> int:
         scene = read_scene(options.scene)
         _check_out(options.out)
         _check_blender()
-        from passes import render
+        from passes import Quality, render
 
         started = time.perf_counter()
         with _quiet_stdout():
-            arrays = render(scene, options.samples, options.threads, options.seed, options.bounces)
+            quality = Quality(options.samples, options.bounces, truth=not options.no_truth)
+            arrays = render(scene, quality, options.threads, options.seed)
         _save(options.out, arrays)
     except SceneError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--samples", type=count, default=512, help="light paths a pixel (default 512, as CLEVR)")
     parser.add_argument("--threads", type=count, default=0, help="processor cores to use (default: all)")
     parser.add_argument("--bounces", type=count, help="most bounces of a light path (default 12, 4 diffuse, 4 glossy)")
+    parser.add_argument("--no-truth", action="store_true", help="the picture alone: image and linear")
     parser.add_argument("--seed", type=int, default=0, help="of the noise; view m uses seed + m (default 0)")
     return parser
 

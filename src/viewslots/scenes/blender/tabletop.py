@@ -98,5 +98,9 @@ def _coat(graph: Graph, finish: Finish, color: Any) -> Any:
     matt = graph.node("ShaderNodeBsdfDiffuse", {"Color": color})
     if finish.ior == 1:
         return graph.surface(matt)
-    share = graph.node("ShaderNodeFresnel", {"IOR": finish.ior})
+    # The node takes a face seen from behind for the inside of glass and inverts the index: undone, both sides are alike.
+    behind = graph.tree.nodes.new("ShaderNodeNewGeometry").outputs["Backfacing"]
+    exponent = graph.node("ShaderNodeMath", {0: behind, 1: -2.0, 2: 1.0}, operation="MULTIPLY_ADD")
+    index = graph.node("ShaderNodeMath", {0: finish.ior, 1: exponent}, operation="POWER")
+    share = graph.node("ShaderNodeFresnel", {"IOR": index})
     return graph.surface(graph.node("ShaderNodeMixShader", {0: share, 1: matt, 2: gloss}))
