@@ -3,9 +3,9 @@
     python benchmarks/fidelity_tabletop.py --blender .venv-blender/bin/python --drawings build/blender \\
         --out benchmarks/results/fidelity_tabletop.json --sheet docs/pictures/tabletop-blender.png
 
-The first scenes of test1 with seed 0, not chosen; of each the first view. Blender draws each picture twice: with all bounces
-and the truth, and with one bounce as ours. Every fourth is drawn again with another seed, which tells Blender's own noise.
-Drawings are kept under --drawings and used again as long as description and samples are the same.
+The first scenes of test1 with seed 0, not chosen; of each the first view. Blender draws each picture twice: with all
+bounces and the truth, and with one bounce as ours. Every fourth is drawn again with another seed, which tells Blender's
+own noise. Drawings are kept under --drawings and used again as long as description and samples are the same.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     python render.py SCENE.json --out FILE.npz [--samples 512] [--threads N]
 
-A program of its own, for an environment with `bpy` 4.5 (Python 3.11): it imports nothing of viewslots, and viewslots
-imports nothing of it. See docs/blender.md.
+A program of its own, for an environment with `bpy` 4.5 (Python 3.11): it imports nothing of viewslots but what a tabletop
+description means (its reader, bodies and textures, without torch), and viewslots imports nothing of it. See
+docs/blender.md.
 """
 
 import argparse

@@ -97,7 +97,7 @@ def room_surfaces(room: Room, floor: float) -> list[Surface]:
     x, y = room.half_length, room.half_width
     corners = [(-x, -y), (x, -y), (x, y), (-x, y)]
     low = np.array([[*corner, floor] for corner in corners])
-    high = low + [0.0, 0.0, room.height]
+    high = low + np.array([0.0, 0.0, room.height])
     surfaces = [papered(_quad(low[0], low[1], low[3], low[2]), room.floor)]
     for here in range(4):
         there = (here + 1) % 4
@@ -115,7 +115,8 @@ def _quad(a: Array, b: Array, c: Array, d: Array) -> Mesh:
 def _lying(angle: Array, inner: Array, outer: Array, height: float) -> Mesh:
     """The level surface between two outlines around the axis, given as distances at angles."""
     circle = np.stack([np.cos(angle), np.sin(angle), np.zeros_like(angle)], 1)
-    points = np.stack([inner[:, None] * circle, outer[:, None] * circle]) + [0.0, 0.0, height]
+    points = np.stack([inner[:, None] * circle, outer[:, None] * circle])
+    points[..., 2] = height
     return bodies.sheet(points, np.broadcast_to([0.0, 0.0, 1.0], points.shape), round_columns=True)
 
 

@@ -72,7 +72,8 @@ def _painted_data(surfaces: list[Surface]) -> Any:
 
 
 def _papered_data(surface: Surface) -> Any:
-    assert surface.places is not None and surface.picture is not None
+    assert surface.places is not None
+    assert surface.picture is not None
     data = mesh_data("papered", surface.mesh)
     places = np.column_stack([surface.places, np.zeros(len(surface.places))])
     data.attributes.new(PLACE, "FLOAT_VECTOR", "POINT").data.foreach_set("vector", places.astype(np.float32).ravel())
@@ -98,7 +99,7 @@ def _coat(graph: Graph, finish: Finish, color: Any) -> Any:
     matt = graph.node("ShaderNodeBsdfDiffuse", {"Color": color})
     if finish.ior == 1:
         return graph.surface(matt)
-    # The node takes a face seen from behind for the inside of glass and inverts the index: undone, both sides are alike.
+    # The node takes a face seen from behind for the inside of glass and inverts the index; both sides are to be alike.
     behind = graph.tree.nodes.new("ShaderNodeNewGeometry").outputs["Backfacing"]
     exponent = graph.node("ShaderNodeMath", {0: behind, 1: -2.0, 2: 1.0}, operation="MULTIPLY_ADD")
     index = graph.node("ShaderNodeMath", {0: finish.ior, 1: exponent}, operation="POWER")

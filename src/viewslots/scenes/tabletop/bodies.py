@@ -319,7 +319,9 @@ def _mug(p: Sizes) -> list[Part]:
 def _bowl(p: Sizes) -> list[Part]:
     r, h = p["radius"], p["height"]
     foot, wall = 0.45 * r, 0.06 * r
-    profile = turned((0, 0), (foot, 0), (foot, 0.1 * h), (r, h, "to"), (r - wall, h), (0, 0.1 * h + wall, "from"))
+    profile = turned(
+        (0, 0), (foot, 0), (foot, 0.1 * h), (r, h, "to"), (r - wall, h), (0, 0.1 * h + wall, "from")
+    )
     return [Part(profile)]
 
 

@@ -58,9 +58,7 @@ class Cameras:
         cameras = [scene.cameras[view] for _, view, scene in views]
         axes = Vec.of([camera.axes for camera in cameras], device)
         key = torch.tensor([scene.key for *_, scene in views], device=device)
-        focal = [
-            camera.focal * min(scene.height, scene.width) for camera, (*_, scene) in zip(cameras, views, strict=True)
-        ]
+        focal = [camera.focal * min(scene.height, scene.width) for camera, (*_, scene) in zip(cameras, views, strict=True)]
         return Cameras(
             row=torch.tensor([row for row, *_ in views], device=device),
             key=film.mix(key, torch.tensor([view for _, view, _ in views], device=device)),
@@ -192,7 +190,9 @@ def paint_objects(stage: Stage, shot: _Shot, positions: film.SubPixels, seen: _S
         part.view(-1)[index] = value
 
 
-def paint_background(stage: Stage, shot: _Shot, positions: film.SubPixels, bare: Tensor) -> tuple[Vec, Tensor]:
+def paint_background(
+    stage: Stage, shot: _Shot, positions: film.SubPixels, bare: Tensor
+) -> tuple[Vec, Tensor]:
     """Radiance of the background [V, n, P], exact where `bare`, and shadows on it [V, K, n, P]."""
     views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
     device = stage.device
@@ -308,9 +308,7 @@ def _parts(
     """On a CPU view by view, for the caches; on a GPU many at once. Large pictures in bands of lines."""
     most = PIXELS_AT_ONCE[device.type]
     lines = max(1, min(height, most // ((width + 2 * film.PAD) * samples) - 2 * film.PAD))
-    at_once = (
-        max(1, most // ((lines + 2 * film.PAD) * (width + 2 * film.PAD) * samples)) if device.type == "cuda" else 1
-    )
+    at_once = max(1, most // ((lines + 2 * film.PAD) * (width + 2 * film.PAD) * samples)) if device.type == "cuda" else 1
     windows = [Window(height, width, top, min(top + lines, height)) for top in range(0, height, lines)]
     every = [(scene, view) for scene in range(len(scenes)) for view in range(views)]
     parts: list[_Part] = []

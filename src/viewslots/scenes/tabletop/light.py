@@ -270,7 +270,9 @@ def scattered(stage: Stage, normal: Vec, u: Tensor, v: Tensor) -> Vec:
     return right.scaled(flat * cos) + up.scaled(flat * sin) + normal.scaled(torch.sqrt(1 - u))
 
 
-def mirrored(stage: Stage, normal: Vec, viewer: Vec, alpha: Tensor, u: Tensor, v: Tensor) -> tuple[Vec, Tensor]:
+def mirrored(
+    stage: Stage, normal: Vec, viewer: Vec, alpha: Tensor, u: Tensor, v: Tensor
+) -> tuple[Vec, Tensor]:
     """Directions by the GGX facets that the viewer sees (Heitz 2018), and the weight G2 / G1 of each."""
     right, up = basis(normal)
     nv = normal.dot(viewer).clamp_min(1e-3)
@@ -411,9 +413,7 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     _, hidden = shadowed_by(stage, some, sky)
     strength = sky.strength * (1 / math.pi)
     strength[hidden] = 0.0
-    arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST)) + (around.environment - around.pedestal).scaled(
-        strength
-    )
+    arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST)) + (around.environment - around.pedestal).scaled(strength)
     total.put(index, (under.color * arriving).scaled(1 - under.gloss))
 
     index = which(coat.gloss > 0)

@@ -109,7 +109,9 @@ def value_noise(xp: Any, x: Array, y: Array, z: Array) -> Array:
     cell = [xp.floor(value) for value in (x, y, z)]
     u, v, w = (_smooth(xp, value - low) for value, low in zip((x, y, z), cell, strict=True))
     along, across, up = (_words(value, step) for value, step in zip(cell, _STEPS, strict=True))
-    corners = [[[_chance(xp, along[i] ^ across[j] ^ up[k]) for k in range(2)] for j in range(2)] for i in range(2)]
+    corners = [
+        [[_chance(xp, along[i] ^ across[j] ^ up[k]) for k in range(2)] for j in range(2)] for i in range(2)
+    ]
     slabs = [[_mix(*row, w) for row in slab] for slab in corners]
     return _mix(*(_mix(*slab, v) for slab in slabs), u)
 
