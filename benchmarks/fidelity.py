@@ -4,8 +4,8 @@
     python benchmarks/fidelity.py --out benchmarks/results/fidelity_blender.json --blender .venv-blender/bin/python
 
 The second line measures the Blender back end (docs/blender.md); benchmarks/fidelity_tabletop.py does tabletop.
-The references (tests/data/blender_refs) are ten CLEVR-M pictures by Cycles with 1,024 samples and the original shapes and
-materials. Differences are means of |ours - Blender| of the 8-bit pictures, in units of 1/255.
+The references (tests/data/blender_refs) are ten CLEVR-M pictures by Cycles with 1,024 samples and the original shapes
+and materials. Differences are means of |ours - Blender| of the 8-bit pictures, in units of 1/255.
 """
 
 import argparse

@@ -22,7 +22,7 @@ SUN_DIAMETER = 0.19934
 """Radians."""
 
 
-class ClevrStage(Stage):
+class ClevrStage(Stage):  # type: ignore[misc]  # mypy does not see this program's own modules
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene.film, (0.0, 0.0, 0.0))
         self.cameras = scene.cameras

@@ -2,8 +2,8 @@
 
     python render.py SCENE.json --out FILE.npz [--samples 512] [--threads N]
 
-A program of its own, for an environment with `bpy` 4.5 (Python 3.11): it imports nothing of viewslots but what a tabletop
-description means (its reader, bodies and textures, without torch), and viewslots imports nothing of it. See
+A program of its own, for an environment with `bpy` 4.5 (Python 3.11): it imports nothing of viewslots but what a
+tabletop description means (its reader, bodies and textures, without torch), and viewslots imports nothing of it. See
 docs/blender.md.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 # The reader of tabletop descriptions, its bodies and textures are viewslots' own: plain Python and numpy.
-sys.path.append(str(Path(__file__).resolve().parents[3]))
+sys.path.insert(1, str(Path(__file__).resolve().parents[3]))
 
 # Blender and numpy come later, in `main`: arguments and description are judged first, on any Python.
 from description import SceneError, read_scene

@@ -20,7 +20,7 @@ COLOR, PLACE = "texture color", "texture place"
 """Attributes of points that materials read."""
 
 
-class TableStage(Stage):
+class TableStage(Stage):  # type: ignore[misc]  # mypy does not see this program's own modules
     def __init__(self, scene: TableScene) -> None:
         film = Film(scene.width, scene.height, (scene.width / 2, scene.height / 2), 1.0)
         super().__init__(film, scene.room.environment)
