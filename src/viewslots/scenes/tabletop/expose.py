@@ -58,7 +58,9 @@ class Cameras:
         cameras = [scene.cameras[view] for _, view, scene in views]
         axes = Vec.of([camera.axes for camera in cameras], device)
         key = torch.tensor([scene.key for *_, scene in views], device=device)
-        focal = [camera.focal * min(scene.height, scene.width) for camera, (*_, scene) in zip(cameras, views, strict=True)]
+        focal = [
+            camera.focal * min(scene.height, scene.width) for camera, (*_, scene) in zip(cameras, views, strict=True)
+        ]
         return Cameras(
             row=torch.tensor([row for row, *_ in views], device=device),
             key=film.mix(key, torch.tensor([view for _, view, _ in views], device=device)),
@@ -164,7 +166,7 @@ def see_objects(stage: Stage, shot: _Shot, positions: film.SubPixels) -> _Seen:
     ray = (view * count + sample) * pixels + pixel
     nearest, name = nearest_of(views * count * pixels, ray, distance, surface)
     # From above the table nothing lies between a camera and what stands on it.
-    hidden = which((torch.minimum(rays.origin.z, rays.origin.z + distance * rays.heading.z) < 0))
+    hidden = which(torch.minimum(rays.origin.z, rays.origin.z + distance * rays.heading.z) < 0)
     below = rays.take(hidden)
     wall, _, _ = meet_surroundings(around_of(stage, below.row), below.origin, below.heading)
     gone = ray[hidden[wall < nearest[ray[hidden]]]]
@@ -190,9 +192,7 @@ def paint_objects(stage: Stage, shot: _Shot, positions: film.SubPixels, seen: _S
         part.view(-1)[index] = value
 
 
-def paint_background(
-    stage: Stage, shot: _Shot, positions: film.SubPixels, bare: Tensor
-) -> tuple[Vec, Tensor]:
+def paint_background(stage: Stage, shot: _Shot, positions: film.SubPixels, bare: Tensor) -> tuple[Vec, Tensor]:
     """Radiance of the background [V, n, P], exact where `bare`, and shadows on it [V, K, n, P]."""
     views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
     device = stage.device
@@ -308,7 +308,9 @@ def _parts(
     """On a CPU view by view, for the caches; on a GPU many at once. Large pictures in bands of lines."""
     most = PIXELS_AT_ONCE[device.type]
     lines = max(1, min(height, most // ((width + 2 * film.PAD) * samples) - 2 * film.PAD))
-    at_once = max(1, most // ((lines + 2 * film.PAD) * (width + 2 * film.PAD) * samples)) if device.type == "cuda" else 1
+    at_once = (
+        max(1, most // ((lines + 2 * film.PAD) * (width + 2 * film.PAD) * samples)) if device.type == "cuda" else 1
+    )
     windows = [Window(height, width, top, min(top + lines, height)) for top in range(0, height, lines)]
     every = [(scene, view) for scene in range(len(scenes)) for view in range(views)]
     parts: list[_Part] = []
@@ -327,13 +329,13 @@ def _parts(
 def _expose_part(part: _Part, slots: int, samples: int) -> Film:
     out = expose(part.stage, part.cameras, part.window, samples)
 
-    def fitted(values: Tensor) -> Tensor:
+    def fitted(values: Tensor, slots: int = slots) -> Tensor:
         """[V, K, ...] with as many slots as asked for."""
         missing = max(slots - values.shape[1], 0)
         room = torch.zeros(len(values), missing, *values.shape[2:], device=values.device)
         return torch.cat([values, room], 1)[:, :slots]
 
-    return Film(out.linear, fitted(out.visible), fitted(out.shapes), fitted(out.shadows))
+    return Film(out.linear, fitted(out.visible, max(slots, 1)), fitted(out.shapes), fitted(out.shadows))
 
 
 def _joined(films: Sequence[Film], parts: Sequence[_Part]) -> Film:

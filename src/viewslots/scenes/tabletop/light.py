@@ -270,9 +270,7 @@ def scattered(stage: Stage, normal: Vec, u: Tensor, v: Tensor) -> Vec:
     return right.scaled(flat * cos) + up.scaled(flat * sin) + normal.scaled(torch.sqrt(1 - u))
 
 
-def mirrored(
-    stage: Stage, normal: Vec, viewer: Vec, alpha: Tensor, u: Tensor, v: Tensor
-) -> tuple[Vec, Tensor]:
+def mirrored(stage: Stage, normal: Vec, viewer: Vec, alpha: Tensor, u: Tensor, v: Tensor) -> tuple[Vec, Tensor]:
     """Directions by the GGX facets that the viewer sees (Heitz 2018), and the weight G2 / G1 of each."""
     right, up = basis(normal)
     nv = normal.dot(viewer).clamp_min(1e-3)
@@ -399,8 +397,8 @@ def one_lamp(stage: Stage, points: Points) -> Lit:
 def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     """Light that reaches points over one more surface, and by reflection from the environment and lamps.
 
-    To scattered rays the sky is as bright as walls may be (`around.pedestal`), so that they bring much the same wherever
-    they go; what it has beyond that is sampled as a lamp, here too.
+    To scattered rays the sky is as bright as walls may be (`around.pedestal`), so that they bring much the same
+    wherever they go; what it has beyond that is sampled as a lamp, here too.
     """
     total = points.normal.map(torch.zeros_like)
     index = which(~coat.metal)
@@ -413,7 +411,8 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     _, hidden = shadowed_by(stage, some, sky)
     strength = sky.strength * (1 / math.pi)
     strength[hidden] = 0.0
-    arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST)) + (around.environment - around.pedestal).scaled(strength)
+    arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST))
+    arriving = arriving + (around.environment - around.pedestal).scaled(strength)
     total.put(index, (under.color * arriving).scaled(1 - under.gloss))
 
     index = which(coat.gloss > 0)
