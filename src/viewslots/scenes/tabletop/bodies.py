@@ -1,4 +1,4 @@
-"""The bodies of `tabletop`: from a kind and its parameters to exact parts. Plain Python, so that any renderer can use it.
+"""The bodies of `tabletop`: from a kind and its parameters to exact parts. No torch: any renderer can use it.
 
 A body stands on z = 0 of its own frame, in metres. A part is a turned profile, a ring or a convex solid, placed in that
 frame. Parts may overlap; their union is the body.
@@ -130,7 +130,7 @@ def _radii(piece: Piece) -> list[float]:
     """Radii at the ends and where the piece is widest."""
     radii = [piece.r0, piece.r1]
     if not piece.flat and piece.bulge > 0:
-        a, b, c = piece.square
+        _, b, c = piece.square
         top = -b / (2 * c)
         if piece.z0 < top < piece.z1:
             radii.append(piece.radius(top))
