@@ -43,7 +43,7 @@ def make_data(
     batch: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 8 on a CPU, 64 on a GPU)")] = None,
     art: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: our own drawings)")] = None,
 ) -> None:
-    """Render a data set of the paper, or one of ours, with the whole truth in it. If interrupted, the same command finishes it.
+    """Render a data set with the whole truth in it. If interrupted, the same command finishes it.
 
     Args:
         preset: Which data set.

@@ -61,7 +61,7 @@ DATA_PRESETS = {
     "clevr-mixed": DataPreset(
         "scenes of clevr-m1 to clevr-m4 in turn", lambda art: CLEVR_MIXED, train=5_000, valid=100, test=100
     ),
-    "tabletop": _tabletop("tabletop", "things on a table in a room, textures and lamps of all kinds, 128x128, 10 views"),
+    "tabletop": _tabletop("tabletop", "things on a table in a room, textures, lamps of all kinds; 10 views, 128x128"),
     "tabletop-plain": _tabletop("tabletop-plain", "the scenes of tabletop without textures"),
     "tabletop-still": _tabletop("tabletop-still", "the objects and views of tabletop on one table under one lamp"),
     "clevr": _single_view("CLEVR from its own camera, 128x128, one view", lambda art: ClevrWorld()),

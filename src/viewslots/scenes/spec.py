@@ -126,7 +126,9 @@ class Scene:
     def from_dict(cls, data: Any) -> "Scene":
         """Read our own layout or that of the reference files (`view` for a single camera)."""
         if isinstance(data, Mapping) and ("sprites" in data or "pieces" in data):
-            raise UserError("a flat scene (dsprites or abstract); only CLEVR and tabletop scenes are rendered from a description")
+            raise UserError(
+                "a flat scene (dsprites or abstract); only scenes with cameras are rendered from a description"
+            )
         (objects,) = read_fields(data, ("objects",), "scene")
         if "view" not in data:
             read_fields(data, ("views",), "scene")

@@ -1,4 +1,4 @@
-"""The bodies of `tabletop`: from a kind and its parameters to exact parts. Plain Python, so that any renderer can use it.
+"""The bodies of `tabletop`: from a kind and its parameters to exact parts. No torch: any renderer can use it.
 
 A body stands on z = 0 of its own frame, in metres. A part is a turned profile, a ring or a convex solid, placed in that
 frame. Parts may overlap; their union is the body.
@@ -121,16 +121,16 @@ class Part:
             side = self.shape.radius * (1.0 if angle >= math.pi / 2 else math.sin(angle)) + tube
             back = self.shape.radius * math.cos(angle) - tube
             return (back, -side, -tube), (self.shape.radius + tube, side, tube)
-        columns = list(zip(*self.shape.corners, strict=True))
-        low, high = (tuple(map(pick, columns)) for pick in (min, max))
-        return low, high  # type: ignore[return-value]
+        corners = np.array(self.shape.corners)
+        (a, b, c), (d, e, f) = corners.min(0).tolist(), corners.max(0).tolist()
+        return (a, b, c), (d, e, f)
 
 
 def _radii(piece: Piece) -> list[float]:
     """Radii at the ends and where the piece is widest."""
     radii = [piece.r0, piece.r1]
     if not piece.flat and piece.bulge > 0:
-        a, b, c = piece.square
+        _, b, c = piece.square
         top = -b / (2 * c)
         if piece.z0 < top < piece.z1:
             radii.append(piece.radius(top))
@@ -319,9 +319,7 @@ def _mug(p: Sizes) -> list[Part]:
 def _bowl(p: Sizes) -> list[Part]:
     r, h = p["radius"], p["height"]
     foot, wall = 0.45 * r, 0.06 * r
-    profile = turned(
-        (0, 0), (foot, 0), (foot, 0.1 * h), (r, h, "to"), (r - wall, h), (0, 0.1 * h + wall, "from")
-    )
+    profile = turned((0, 0), (foot, 0), (foot, 0.1 * h), (r, h, "to"), (r - wall, h), (0, 0.1 * h + wall, "from"))
     return [Part(profile)]
 
 

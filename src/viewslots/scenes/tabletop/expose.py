@@ -1,7 +1,7 @@
 """From tabletop scenes to pixels and truth.
 
-Sub-pixel rays say who is seen where. The background is given light at a quarter of them, whether seen or not, which also
-yields the shadows; objects at all of them.
+Sub-pixel rays say who is seen where. The background is given light at a quarter of them, whether seen or not, which
+also yields the shadows; objects at all of them.
 """
 
 import math
@@ -34,8 +34,11 @@ from viewslots.types import COVERED, Pictures, Progress
 
 SAMPLES = {"fast": 16, "reference": 256}
 """Rays a pixel, 2^m, by quality."""
-PIXELS_AT_ONCE = {"cpu": 130 * 130 * 16, "cuda": 130 * 130 * 16 * 40}
-"""Samples that are traced together: what bounds the memory."""
+SAMPLES_ON_CPU = 130 * 130 * 16
+"""Samples that a core traces together: a picture of the usual size, which still fits the caches."""
+SAMPLES_ON_GPU = 160 * SAMPLES_ON_CPU
+BYTES_PER_SAMPLE = 1500
+"""On a GPU, with some to spare."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class Cameras:
         cameras = [scene.cameras[view] for _, view, scene in views]
         axes = Vec.of([camera.axes for camera in cameras], device)
         key = torch.tensor([scene.key for *_, scene in views], device=device)
-        focal = [camera.focal * min(scene.height, scene.width) for camera, (*_, scene) in zip(cameras, views, strict=True)]
+        sides = [min(scene.height, scene.width) for *_, scene in views]
+        focal = [camera.focal * side for camera, side in zip(cameras, sides, strict=True)]
         return Cameras(
             row=torch.tensor([row for row, *_ in views], device=device),
             key=film.mix(key, torch.tensor([view for _, view, _ in views], device=device)),
@@ -164,7 +168,7 @@ def see_objects(stage: Stage, shot: _Shot, positions: film.SubPixels) -> _Seen:
     ray = (view * count + sample) * pixels + pixel
     nearest, name = nearest_of(views * count * pixels, ray, distance, surface)
     # From above the table nothing lies between a camera and what stands on it.
-    hidden = which((torch.minimum(rays.origin.z, rays.origin.z + distance * rays.heading.z) < 0))
+    hidden = which(torch.minimum(rays.origin.z, rays.origin.z + distance * rays.heading.z) < 0)
     below = rays.take(hidden)
     wall, _, _ = meet_surroundings(around_of(stage, below.row), below.origin, below.heading)
     gone = ray[hidden[wall < nearest[ray[hidden]]]]
@@ -190,9 +194,7 @@ def paint_objects(stage: Stage, shot: _Shot, positions: film.SubPixels, seen: _S
         part.view(-1)[index] = value
 
 
-def paint_background(
-    stage: Stage, shot: _Shot, positions: film.SubPixels, bare: Tensor
-) -> tuple[Vec, Tensor]:
+def paint_background(stage: Stage, shot: _Shot, positions: film.SubPixels, bare: Tensor) -> tuple[Vec, Tensor]:
     """Radiance of the background [V, n, P], exact where `bare`, and shadows on it [V, K, n, P]."""
     views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
     device = stage.device
@@ -302,13 +304,23 @@ class _Part:
     """The last window of its views."""
 
 
+def samples_at_once(device: torch.device) -> int:
+    """What bounds the memory of a call."""
+    if device.type != "cuda":
+        return SAMPLES_ON_CPU
+    free, _ = torch.cuda.mem_get_info(device)
+    reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(SAMPLES_ON_GPU, max(SAMPLES_ON_CPU, (free + reusable) // BYTES_PER_SAMPLE))
+
+
 def _parts(
     scenes: Sequence[TableScene], views: int, height: int, width: int, samples: int, device: torch.device
 ) -> list[_Part]:
     """On a CPU view by view, for the caches; on a GPU many at once. Large pictures in bands of lines."""
-    most = PIXELS_AT_ONCE[device.type]
-    lines = max(1, min(height, most // ((width + 2 * film.PAD) * samples) - 2 * film.PAD))
-    at_once = max(1, most // ((lines + 2 * film.PAD) * (width + 2 * film.PAD) * samples)) if device.type == "cuda" else 1
+    most = samples_at_once(device)
+    line = (width + 2 * film.PAD) * samples
+    lines = max(1, min(height, most // line - 2 * film.PAD))
+    at_once = max(1, most // ((lines + 2 * film.PAD) * line)) if device.type == "cuda" else 1
     windows = [Window(height, width, top, min(top + lines, height)) for top in range(0, height, lines)]
     every = [(scene, view) for scene in range(len(scenes)) for view in range(views)]
     parts: list[_Part] = []
@@ -327,13 +339,13 @@ def _parts(
 def _expose_part(part: _Part, slots: int, samples: int) -> Film:
     out = expose(part.stage, part.cameras, part.window, samples)
 
-    def fitted(values: Tensor) -> Tensor:
+    def fitted(values: Tensor, slots: int = slots) -> Tensor:
         """[V, K, ...] with as many slots as asked for."""
         missing = max(slots - values.shape[1], 0)
         room = torch.zeros(len(values), missing, *values.shape[2:], device=values.device)
         return torch.cat([values, room], 1)[:, :slots]
 
-    return Film(out.linear, fitted(out.visible), fitted(out.shapes), fitted(out.shadows))
+    return Film(out.linear, fitted(out.visible, max(slots, 1)), fitted(out.shapes), fitted(out.shadows))
 
 
 def _joined(films: Sequence[Film], parts: Sequence[_Part]) -> Film:

@@ -30,7 +30,7 @@ from viewslots.scenes.tabletop.textures import PATTERNS, share
 OFFSET = 2e-4
 """Metres that rays start above their surface."""
 BRIGHTEST = 2.0
-"""Most radiance that a scattered ray brings, where white paper has about 1: no bright dots by mirrors that throw light."""
+"""Most radiance that a scattered ray brings, where white paper has about 1: no bright dots by mirrors."""
 NEAR = 2 * math.pi
 """Most irradiance that one sample of a lamp of radiance 1 may stand for after a bounce; the true one is at most pi."""
 BLURRED = 0.3
@@ -41,8 +41,8 @@ LATTICE = (
     ((0x36A9536F, 0x1AB852DB, 0xC5A591CF), (0x3BBA738C, 0x5261136D, 0xBAC76F49)),
     ((0x8B825D40, 0x3449609F, 0x26D82C03), (0xC6CC571C, 0x6E9211E5, 0x14C451DB)),
 )
-"""Steps of two coordinates per sample, column and row, over 2^32. Found by search: what the film's filter leaves of slow
-waves in the sampled square is least."""
+"""Steps of two coordinates per sample, column and row, over 2^32. Found by search: what the film's filter leaves of
+slow waves in the sampled square is least."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,8 @@ def shine(lamp: Lamps, points: Points, u: Tensor, v: Tensor) -> Lit:
 def sky_light(around: Surroundings, points: Points, u: Tensor, v: Tensor) -> Lit:
     """The environment as a lamp: what arrives from it comes through the rectangle above the walls.
 
-    Points of the rectangle are drawn by a density 1 / (1 + |x|)^2 a side, with x from the foot of the point and in units
-    of its depth below: about where the light comes from.
+    Points of the rectangle are drawn by a density 1 / (1 + |x|)^2 a side, with x from the foot of the point and in
+    units of its depth below: about where the light comes from.
     """
     x = points.position.x - around.room_x
     y = points.position.y - around.room_y
@@ -270,9 +270,7 @@ def scattered(stage: Stage, normal: Vec, u: Tensor, v: Tensor) -> Vec:
     return right.scaled(flat * cos) + up.scaled(flat * sin) + normal.scaled(torch.sqrt(1 - u))
 
 
-def mirrored(
-    stage: Stage, normal: Vec, viewer: Vec, alpha: Tensor, u: Tensor, v: Tensor
-) -> tuple[Vec, Tensor]:
+def mirrored(stage: Stage, normal: Vec, viewer: Vec, alpha: Tensor, u: Tensor, v: Tensor) -> tuple[Vec, Tensor]:
     """Directions by the GGX facets that the viewer sees (Heitz 2018), and the weight G2 / G1 of each."""
     right, up = basis(normal)
     nv = normal.dot(viewer).clamp_min(1e-3)
@@ -399,8 +397,8 @@ def one_lamp(stage: Stage, points: Points) -> Lit:
 def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     """Light that reaches points over one more surface, and by reflection from the environment and lamps.
 
-    To scattered rays the sky is as bright as walls may be (`around.pedestal`), so that they bring much the same wherever
-    they go; what it has beyond that is sampled as a lamp, here too.
+    To scattered rays the sky is as bright as walls may be (`around.pedestal`), so that they bring much the same
+    wherever they go; what it has beyond that is sampled as a lamp, here too.
     """
     total = points.normal.map(torch.zeros_like)
     index = which(~coat.metal)
@@ -413,7 +411,8 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     _, hidden = shadowed_by(stage, some, sky)
     strength = sky.strength * (1 / math.pi)
     strength[hidden] = 0.0
-    arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST)) + (around.environment - around.pedestal).scaled(strength)
+    arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST))
+    arriving = arriving + (around.environment - around.pedestal).scaled(strength)
     total.put(index, (under.color * arriving).scaled(1 - under.gloss))
 
     index = which(coat.gloss > 0)

@@ -191,13 +191,14 @@ def ring_gap(parts: Parts, point: Vec) -> tuple[Tensor, Vec]:
 
 
 def _enter_rings(stage: Stage, local: _Local) -> tuple[Tensor, Tensor, Tensor]:
-    """By steps as long as the way to the ring is free."""
+    """By steps as long as the way to the surface is free, from outside or from within."""
     parts = stage.parts.take(local.part)
     distance = torch.zeros_like(local.skipped)
-    gap = distance
+    gap, _ = ring_gap(parts, local.origin)
+    side = torch.where(gap < 0, -1.0, 1.0)
     for _ in range(RING_STEPS if len(distance) else 0):
+        distance = distance + side * gap
         gap, _ = ring_gap(parts, local.origin + local.heading.scaled(distance))
-        distance = distance + gap
     index = which(gap.abs() < TOUCH)
     return (
         local.pair[index],
@@ -297,8 +298,8 @@ def _meet_post(
     first_y, last_y = _slab(local.y, way.y, half_y)
     speed2 = (way.x * way.x + way.y * way.y).clamp_min(TINY)
     drift = local.x * way.x + local.y * way.y
-    cross = local.x * way.y - local.y * way.x
-    inside = half_x * half_x * speed2 - cross * cross
+    level = local.x * local.x + local.y * local.y - half_x * half_x
+    inside = drift * drift - speed2 * level
     root = torch.sqrt(inside.clamp_min(0))
     first_r = torch.where(inside > 0, (-drift - root) / speed2, torch.inf)
     last_r = (-drift + root) / speed2

@@ -300,8 +300,9 @@ class _Builder:
         return Stage(
             objects=Objects(Vec(*objects[:3]), objects[3], *map(_whole, objects[4:])),
             parts=Parts(
-                *map(_whole, parts[:5]), _map(parts[5:17]), Vec(*parts[17:20]), Vec(*parts[20:23]), Vec(*parts[23:26]),
-                parts[26],
+                **dict(zip(("shape", "first", "count", "finish", "slot"), map(_whole, parts[:5]), strict=True)),
+                to_part=_map(parts[5:17]), middle=Vec(*parts[17:20]), half=Vec(*parts[20:23]),
+                ring=Vec(*parts[23:26]), sine=parts[26],
             ),
             pieces=Pieces(pieces[0] > 0, *pieces[1:]),
             faces=Faces(Vec(*faces[:3]), faces[3]),
@@ -309,8 +310,14 @@ class _Builder:
                 _whole(finishes[0]), finishes[1] > 0, _map(finishes[2:14]), Vec(*finishes[14:17]),
                 Vec(*finishes[17:20]), *finishes[20:],
             ),
-            lamps=Lamps(*(Vec(*lamps[i : i + 3]) for i in range(0, 15, 3)), lamps[15]),
-            around=Surroundings(around[0] > 0, *around[1:17], Vec(*around[17:20]), Vec(*around[20:23]), _whole(around[23])),
+            lamps=Lamps(
+                Vec(*lamps[0:3]), Vec(*lamps[3:6]), Vec(*lamps[6:9]), Vec(*lamps[9:12]), Vec(*lamps[12:15]), lamps[15]
+            ),
+            around=Surroundings(
+                **dict(zip([field.name for field in fields(Surroundings)][1:17], around[1:17], strict=True)),
+                round=around[0] > 0, environment=Vec(*around[17:20]), pedestal=Vec(*around[20:23]),
+                finish=_whole(around[23]),
+            ),
             circle=circle().to(device),
             slots=self.slots,
             lamp_slots=self.lamp_slots,

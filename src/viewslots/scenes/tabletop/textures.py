@@ -1,6 +1,6 @@
 """Solid textures: the share of the second colour at a point of an object, by formulas without trigonometry.
 
-`xp` is numpy or torch: both give the same bits, and a point has one colour in every view and every renderer.
+`xp` is numpy or torch: both give the same up to rounding, and a point has one colour in every view and renderer.
 Coordinates are in periods of the texture, `place` brings points there.
 """
 
@@ -109,11 +109,10 @@ def value_noise(xp: Any, x: Array, y: Array, z: Array) -> Array:
     cell = [xp.floor(value) for value in (x, y, z)]
     u, v, w = (_smooth(xp, value - low) for value, low in zip((x, y, z), cell, strict=True))
     along, across, up = (_words(value, step) for value, step in zip(cell, _STEPS, strict=True))
-    corners = [
-        [[_chance(xp, along[i] ^ across[j] ^ up[k]) for k in range(2)] for j in range(2)] for i in range(2)
-    ]
-    slabs = [[_mix(*row, w) for row in slab] for slab in corners]
-    return _mix(*(_mix(*slab, v) for slab in slabs), u)
+    corners = [[[_chance(xp, along[i] ^ across[j] ^ up[k]) for k in range(2)] for j in range(2)] for i in range(2)]
+    slabs = [[_mix(row[0], row[1], w) for row in slab] for slab in corners]
+    low, high = (_mix(slab[0], slab[1], v) for slab in slabs)
+    return _mix(low, high, u)
 
 
 def _mix(a: Array, b: Array, t: Array) -> Array:
