@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--scenes", type=int, default=20)
     parser.add_argument("--samples", type=int, default=128, help="light paths a pixel, for Blender")
     asked = parser.parse_args()
+    story = provenance() | {"command": f"python benchmarks/fidelity_tabletop.py {shlex.join(sys.argv[1:])}"}
     asked.drawings.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[dict[str, Any]]] = {}
     pairs = []
@@ -97,7 +98,6 @@ def main() -> None:
             rows.setdefault(f"Blender, {way}", []).append(compare(str(index), truth | theirs[way], truth))
     sheet(pairs).save(asked.sheet, optimize=True)
     means = {name: mean_of(part) for name, part in rows.items()}
-    story = provenance() | {"command": f"python benchmarks/fidelity_tabletop.py {shlex.join(sys.argv[1:])}"}
     setting = {"blender": "bpy 4.5, Cycles on the CPU", "samples": asked.samples, "seed": 0, "split": "test1"}
     asked.out.write_text(json.dumps({"provenance": story | setting, "mean": means, "rows": rows}, indent=1) + "\n")
     print(json.dumps(means, indent=1))
