@@ -5,7 +5,7 @@ A body carries its texture as colours of its points. A large flat surface carrie
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import bodies
 import numpy as np
@@ -13,13 +13,15 @@ from bodies import Array, Mesh
 from parts import part_mesh
 
 from viewslots.scenes.tabletop import textures
-from viewslots.scenes.tabletop.bodies import Part, Piece, Turned, block, parts_of
+from viewslots.scenes.tabletop.bodies import Part, Piece, Solid, Turned, block, parts_of
 from viewslots.scenes.tabletop.table_scene import Finish, Room, Table, Thing
 
 FINE, COARSE = 0.0015, 0.005
 """Metres between points that carry a texture, on bodies and on table legs. A pixel is about 6 mm wide, a metre away."""
 WIDE = 100.0
 """The same where all points have one colour: no limit."""
+LAYER = 1e-5
+"""Metres between faces that share a plane."""
 TEXELS = 1024
 """A side of the picture on a flat surface."""
 
@@ -69,7 +71,15 @@ def papered(mesh: Mesh, finish: Finish) -> Surface:
 
 def thing_surfaces(thing: Thing) -> list[Surface]:
     """In the frame of the body."""
-    return [painted(part, thing.accent if part.accent else thing.finish) for part in parts_of(thing.kind, thing.sizes)]
+    surfaces = []
+    for layer, part in enumerate(parts_of(thing.kind, thing.sizes)):
+        surface = painted(part, thing.accent if part.accent else thing.finish)
+        # Solids of one body may share a plane, as cover and spine of a book. Two faces in one place shade each other in
+        # Cycles: each part lies a little below those before it.
+        mesh = surface.mesh
+        sunk = mesh.points - LAYER * layer * mesh.normals if isinstance(part.shape, Solid) else mesh.points
+        surfaces.append(replace(surface, mesh=replace(mesh, points=sunk)))
+    return surfaces
 
 
 def table_surfaces(table: Table) -> list[Surface]:
