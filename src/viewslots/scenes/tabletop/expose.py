@@ -23,6 +23,7 @@ from viewslots.scenes.tabletop.meet import (
     Rays,
     enter_objects,
     meet_surroundings,
+    near_pairs,
     nearest_of,
     normals,
     taken,
@@ -127,17 +128,8 @@ def near_pixels(stage: Stage, shot: _Shot) -> tuple[Tensor, Tensor, Tensor]:
     half = torch.full_like(view, 0.5, dtype=torch.float32)
     rays = shot.rays(view, pixel, half, half)
 
-    def of_ray(values: Tensor) -> Tensor:
-        table = values.reshape(stage.rows, stage.slots).T
-        return table if stage.rows == 1 else table[:, rays.row]
-
-    bound = of_ray(stage.objects.bound)
-    path = stage.objects.center.map(of_ray) - rays.origin
-    along = path.dot(rays.heading)
     # The corner of a pixel lies 0.71 pixels from its middle.
-    reach = bound + 0.75 * along.clamp_min(0) / shot.cameras.focal[view]
-    near = (path.dot(path) - along * along < reach * reach) & (along > -bound) & (bound > 0)
-    slot, ray = near.nonzero(as_tuple=True)
+    slot, ray = near_pairs(stage, rays, widening=0.75 / shot.cameras.focal[view])
     return slot, view[ray], pixel[ray]
 
 

@@ -380,8 +380,8 @@ def one_lamp(stage: Stage, points: Points) -> Lit:
     for number in range(stage.lamp_slots):
         lamp = lamp_of(stage, points.row, number)
         lit = shine(lamp, points, middle, middle)
-        # Some for the corners of a lamp whose middle is hidden.
-        power = (lit.strength + 0.02) * (lamp.radiance.x + lamp.radiance.y + lamp.radiance.z)
+        # Some for the corners of a lamp whose middle lies behind the surface.
+        power = (lit.strength + 0.1 / lit.density) * (lamp.radiance.x + lamp.radiance.y + lamp.radiance.z)
         total = total + power
         sums.append((total, power))
     chosen = torch.zeros_like(points.row)

@@ -48,8 +48,13 @@ def which(mask: Tensor) -> Tensor:
 # --- Objects ----------------------------------------------------------------------------------------------------------
 
 
-def near_pairs(stage: Stage, rays: Rays, reach: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(slot, ray) of all pairs whose bounding ball the ray passes, before `reach` where given."""
+def near_pairs(
+    stage: Stage, rays: Rays, reach: Tensor | None = None, widening: Tensor | float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """(slot, ray) of all pairs whose bounding ball the ray passes, before `reach` where given.
+
+    Rays may be cones that grow wider by `widening` a metre.
+    """
     shape = (stage.rows, stage.slots)
 
     def of_ray(values: Tensor) -> Tensor:
@@ -60,7 +65,8 @@ def near_pairs(stage: Stage, rays: Rays, reach: Tensor | None = None) -> tuple[T
     bound = of_ray(stage.objects.bound)
     path = stage.objects.center.map(of_ray) - rays.origin
     along = path.dot(rays.heading)
-    near = (path.dot(path) - along * along < bound * bound) & (along > -bound) & (bound > 0)
+    wide = bound + widening * along.clamp_min(0)
+    near = (path.dot(path) - along * along < wide * wide) & (along > -bound) & (bound > 0)
     if reach is not None:
         near &= along - bound < reach
     slot, ray = near.nonzero(as_tuple=True)
