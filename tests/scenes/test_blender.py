@@ -3,7 +3,6 @@
 Tests that render need a Python with `bpy`: `make blender-setup`, or its path in VIEWSLOTS_BLENDER_PYTHON.
 """
 
-import ast
 import importlib
 import json
 import math
@@ -206,16 +205,6 @@ def test_wrong_usage_exits_with_2(wrong: list[str]) -> None:
     done = _run("scene.json", *(["--out", "out.npz", *wrong] if wrong else []))
     assert done.returncode == 2
     assert "usage:" in done.stderr
-
-
-def test_program_needs_of_viewslots_only_what_a_description_means() -> None:
-    meaning = ("viewslots.errors", "viewslots.scenes.tabletop")
-    for file in PROGRAM.glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or "."] if isinstance(node, ast.ImportFrom) else []
-            foreign = [name for name in names if name.startswith(("viewslots", "torch", "."))]
-            assert not [name for name in foreign if not name.startswith(meaning)], file
 
 
 def test_descriptions_are_read_where_torch_is_not(tmp_path: Path) -> None:
