@@ -295,9 +295,9 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
 
     @classmethod
     def config_from(cls, config: C, other: "TrainableMethod[Any]") -> C:
-        """The config of a model that starts from the weights of another one: its networks are those of that one. The
-        given config, where nothing of the other can be taken."""
-        return other.config if type(other) is cls else config
+        """The config of a model that starts from the weights of another one. A method whose networks follow those
+        weights takes from the other's config what decides them."""
+        return config
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
         """Another model's weights as this one takes them to start from; None where they mean something else."""

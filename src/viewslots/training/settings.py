@@ -242,7 +242,8 @@ def plan_stage(
         tunes=tunes,
         first=first,
     )
-    if pictures is not None and IMAGE_SIZE not in (changes or {}) and pictures != sides(settings.model.image_size):
+    pictures = sides(chosen.model.image_size) if pictures is None else pictures
+    if IMAGE_SIZE not in (changes or {}) and pictures != sides(settings.model.image_size):
         settings = replace(settings, model=kind.sized(settings.model, *pictures))
     if slots is not None:
         settings = replace(settings, model=with_slots(settings.model, slots, settings.method))

@@ -50,7 +50,7 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool, start:
     given["data"] = LIVE if given["data"] == LIVE else str(Path(given["data"]).resolve())
     size, own = data_size(given["data"], world), data_size(LIVE, world)
     pictures = (size.height, size.width)
-    others = None if start is None and pictures == (own.height, own.width) else pictures
+    others = None if pictures == (own.height, own.width) else pictures
     sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
     if isinstance(size, Plan) and "batch" not in given:
         given |= smaller_batch(given["preset"], size.splits["train"].scenes)

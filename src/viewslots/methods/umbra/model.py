@@ -25,9 +25,11 @@ class Umbra(Ocloc):
 
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
-        """From an OCLOC its sizes; how sharply pictures are compared is its own."""
-        if type(other) is not Ocloc:
-            return super().config_from(config, other)  # type: ignore[return-value]
+        """All of another Umbra's; from an OCLOC its sizes, but how sharply pictures are compared is its own."""
+        if not isinstance(other, Ocloc):
+            return config
+        if isinstance(other.config, UmbraConfig):
+            return other.config
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:

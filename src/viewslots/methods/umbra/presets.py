@@ -1,6 +1,7 @@
 """Umbra as a second stage after a short OCLOC on the same data, and how a trained one is fine-tuned."""
 
 from dataclasses import replace
+from typing import Any
 
 from viewslots.methods.experiment import Experiment, Recipe
 from viewslots.methods.ocloc.presets import (
@@ -21,7 +22,7 @@ UMBRA_SCHEDULE = UmbraSchedule(
     steps=16_000, temperature_start=0.5, softness_start=0.5, kl_ramp_steps=0, compactness_start=0.05
 )
 """As cold as the first stage ends."""
-UMBRA_OPTIMISATION = Optimisation(learning_rate=2e-4, decay_steps=5_334, warmup_steps=400, single_view_steps=0)
+UMBRA_OPTIMISATION = Optimisation(decay_steps=5_334, warmup_steps=400, single_view_steps=0)
 MULTI_STEPS, SINGLE_STEPS = 4_000, 10_000
 """Of the second stage, after 12,000 and 30,000 steps of the first (docs/research-log.md, entries 18 and 21)."""
 
@@ -36,10 +37,13 @@ FLAT = {"darkest": 0.0}
 """Where nothing casts shadows."""
 
 
-def two_stages(data: str, model: UmbraConfig, first: str, steps: int, batch_size: int, **sizes: int) -> Experiment:
+def two_stages(
+    data: str, model: UmbraConfig, first: str, steps: int, batch_size: int, learning_rate: float = 2e-4, **sizes: int
+) -> Experiment:
     """The second stage; `train` runs the first one before it."""
-    optimisation = replace(UMBRA_OPTIMISATION, pretrained_preset=f"{first}/{data}", batch_size=batch_size)
-    tuning = replace(TUNING, optimisation=replace(TUNING.optimisation, batch_size=batch_size))
+    own: dict[str, Any] = {"batch_size": batch_size, "learning_rate": learning_rate}
+    optimisation = replace(UMBRA_OPTIMISATION, pretrained_preset=f"{first}/{data}", **own)
+    tuning = replace(TUNING, optimisation=replace(TUNING.optimisation, **own))
     return Experiment("umbra", data, model, UMBRA_SCHEDULE, optimisation, tuning=tuning, **sizes).squeezed(steps)
 
 
@@ -55,6 +59,8 @@ EXPERIMENTS = {
     },
     **{f"umbra/{data}": single_view(data) for data in COMPACT_SINGLE},
     "umbra-tiny/clevr-m1": two_stages(
-        *("clevr-m1", UmbraConfig(**vars(TINY)), "ocloc-tiny", 600), TINY_OPTIMISATION.batch_size, views=2, test_slots=3
+        *("clevr-m1", UmbraConfig(**vars(TINY)), "ocloc-tiny", 600, TINY_OPTIMISATION.batch_size, 1e-3),
+        views=2,
+        test_slots=3,
     ),
 }
