@@ -1,6 +1,6 @@
 """Results of benchmarks/fine_tuning.sh as one JSON, and a table on standard output.
 
-    python benchmarks/fine_tuning.py WORK
+python benchmarks/fine_tuning.py WORK
 """
 
 import argparse
