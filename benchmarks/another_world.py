@@ -2,11 +2,13 @@
 
     python benchmarks/another_world.py --out DIR --train-scenes 2000 --valid-scenes 100 --test-scenes 100 --size 72x96
 
+Pictures to train on are in the order of a walk around the table; all others are in any order.
 It stands in for somebody's own pictures: `viewslots export-data` makes folders of them, and
 `viewslots import-data pictures --no-masks --no-cameras` a data set without truth.
 """
 
 import argparse
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -15,7 +17,7 @@ from viewslots.data.generate import make_dataset
 from viewslots.scenes.clevr import COUNTS, RayTraced
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.sample import ViewRange, sample_multi_view
-from viewslots.scenes.spec import LENS, Picture, Scene
+from viewslots.scenes.spec import LENS, Picture, Scene, Vec3
 from viewslots.scenes.world import split_range
 from viewslots.terminal import Device, pick_device
 
@@ -42,7 +44,14 @@ class AnotherWorld(RayTraced):
         scene = sample_multi_view(self.name, VIEWS, False, split_range(COUNTS, split), self.views, seed, split, index)
         colours = Draws(self.name, seed, split, index, "colours")
         bodies = tuple(replace(body, rgb=colours.choice(COLOURS), color="") for body in scene.objects)
-        return replace(scene, objects=bodies, picture=window(self.height, self.width))
+        cameras = walk(scene.cameras, colours) if split == "train" else scene.cameras
+        return replace(scene, objects=bodies, cameras=cameras, picture=window(self.height, self.width))
+
+
+def walk(cameras: tuple[Vec3, ...], draws: Draws) -> tuple[Vec3, ...]:
+    """As somebody takes them who walks around the table, from a random place on."""
+    start = draws.uniform(0, 2 * math.pi)
+    return tuple(sorted(cameras, key=lambda camera: (math.atan2(camera[1], camera[0]) - start) % (2 * math.pi)))
 
 
 def window(height: int, width: int) -> Picture:
