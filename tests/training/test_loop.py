@@ -395,7 +395,13 @@ def test_a_run_of_umbra(shapes: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     """From a run of compact, whose networks it has; broken off, gone on bit for bit, loaded as what it is."""
     first = tmp_path / "first"
     train("compact", run=first, data=str(shapes), set_=SMALL_UMBRA, **SHORT)
-    given: dict[str, Any] = {**SHORT, "data": str(shapes), "set_": SMALL_UMBRA, "checkpoint_every": 2}
+    given: dict[str, Any] = {
+        **SHORT,
+        "data": str(shapes),
+        "set_": SMALL_UMBRA,
+        "checkpoint_every": 2,
+        "validate_every": 4,
+    }
     given["init"] = str(first)
     train("umbra", run=tmp_path / "straight", **given)
     with monkeypatch.context() as patch:
