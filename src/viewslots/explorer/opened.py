@@ -56,7 +56,8 @@ def fresh_scene(world: World, number: int, pictures: int, device: str = "cpu") -
     count = picture_count(pictures, world.views)
     scene = world.sample(check_number(number), SPLIT, 0)
     if isinstance(scene, Scene | TableScene):
-        scene = replace(scene, cameras=scene.cameras[:count])  # other pictures need not be rendered
+        shown: Any = scene.cameras[:count]
+        scene = replace(scene, cameras=shown)  # other pictures need not be rendered
     drawn = world.render([scene], world.slots(SPLIT), device).first_views(count)
     assert drawn.num_objects is not None  # our worlds know everything
     return FreshScene(drawn, object_names(scene, int(drawn.num_objects[0])))
