@@ -88,7 +88,9 @@ def test_split_moves_scenes(photos: Path, tmp_path: Path) -> None:
     assert scenes_of(own) == {"train": 10, "valid": 2}
     for rules, message in {
         ("valid",): "must be NAME=RULE",
-        ("../up=1",): "must be NAME=RULE",
+        ("../up=1",): r"no split is called '\.\./up'; must be train, valid, test1, test2, none, or begin with test",
+        ("vaild=1",): "no split is called 'vaild'; did you mean valid",
+        ("test/../up=1",): "no split is called",
         ("valid=12",): r"12 is no range within the scenes 0\.\.11",
         ("valid=5-3",): "5-3 is no range",
         ("valid=kitchen*",): r"no scene is called 'kitchen\*'; the first is 'scene00'",
@@ -455,7 +457,7 @@ def test_only_one_scene_is_in_memory(photos: Path, monkeypatch: pytest.MonkeyPat
     appended = []
     append = writer.StoreWriter.append
     monkeypatch.setattr(
-        writer.StoreWriter, "append", lambda self, split, arrays: appended.append(1) or append(self, split, arrays)
+        writer.StoreWriter, "append", lambda self, *scene: appended.append(1) or append(self, *scene)
     )
     read = Survey.arrays
     monkeypatch.setattr(
