@@ -456,9 +456,7 @@ def test_an_interrupted_import_goes_on_to_the_same_bytes(
 def test_only_one_scene_is_in_memory(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     appended = []
     append = writer.StoreWriter.append
-    monkeypatch.setattr(
-        writer.StoreWriter, "append", lambda self, *scene: appended.append(1) or append(self, *scene)
-    )
+    monkeypatch.setattr(writer.StoreWriter, "append", lambda self, *scene: appended.append(1) or append(self, *scene))
     read = Survey.arrays
     monkeypatch.setattr(
         Survey, "arrays", lambda self, scene, plan: check_order(appended, scene, read(self, scene, plan))

@@ -26,6 +26,7 @@ from viewslots.metrics.extras import MASK_SCORES
 from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol import evaluate as protocol
+from viewslots.protocol import plan as plans
 from viewslots.protocol.evaluate import BATCH, Plan, Seen, evaluate, fewest_views, keyed_generator
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
@@ -388,7 +389,7 @@ def test_pictures_come_in_the_size_that_a_method_takes(store: Store, monkeypatch
         image_size = (16, 16)
 
     asked = []
-    monkeypatch.setattr(protocol, "SceneDataset", lambda split, **options: asked.append(options))
+    monkeypatch.setattr(plans, "SceneDataset", lambda split, **options: asked.append(options))
     for method in (Small(), Guessing(), KMeansMethod()):
         protocol.shown_to(method, store, "test1", "cpu")
     assert asked == [{"device": "cpu", "size": (16, 16)}, {"device": "cpu"}, {"device": "cpu"}]
@@ -399,7 +400,7 @@ def test_cameras_are_shown_to_methods_that_need_them(store: Store, monkeypatch: 
         needs_camera = True
 
     asked = []
-    monkeypatch.setattr(protocol, "SceneDataset", lambda split, **options: asked.append(options) or SceneDataset(split))
+    monkeypatch.setattr(plans, "SceneDataset", lambda split, **options: asked.append(options) or SceneDataset(split))
     evaluate(Needing(), store, PLAN)
     assert asked == [{"device": "cpu", "camera": True}] * 2  # test1, and valid for the probes
     evaluate(Guessing(), store, replace(PLAN, extras=False))

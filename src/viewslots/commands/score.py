@@ -39,13 +39,23 @@ def score(
         device: Where to compute; auto takes a GPU if there is one.
     """
     from viewslots.files import plain_errors, require_file, write_json
+    from viewslots.protocol.results import SCORES
     from viewslots.protocols import OURS, find_protocol
+    from viewslots.provenance import provenance
 
     asked = find_protocol(protocol)
     if out is not None:
         require_file(out)
     where = pick_device(device)
-    result = {"protocol": asdict(asked)}
+    result = {
+        "format": SCORES,
+        "format_version": 1,
+        "prediction": prediction.name,
+        "truth": truth.resolve().name,
+        "split": split,
+        "provenance": provenance(),
+        "protocol": asdict(asked),
+    }
     if asked is OURS:
         result |= _eight_metrics(prediction, truth, split, where)
     else:
@@ -62,6 +72,7 @@ def _eight_metrics(prediction: Path, truth: Path, split: str | None, device: str
 
     parts: list[SceneScores] = []
     with ScorePair(prediction, truth, split) as pair, Progress("scenes") as progress:
+        pair.require_identities("the eight metrics")
         for block in pair.blocks(device):
             parts.append(score_scenes(*block))
             progress(sum(len(part.values) for part in parts), pair.scenes)
@@ -80,6 +91,8 @@ def _masks(protocol: "Protocol", prediction: Path, truth: Path, split: str | Non
     parts: list[SceneRatios] = []
     wanted = MASKS_AND_PICTURES if protocol.has_pictures else MASKS_ALONE
     with ScorePair(prediction, truth, split, wanted) as pair, Progress("scenes") as progress:
+        if protocol.unit == "scene":
+            pair.require_identities(f"--protocol {protocol.name}")
         window, done = scored_window(protocol, *pair.truth_size), 0
         for block in pair.mask_blocks(device):
             parts.append(score_masks(protocol, block))

@@ -5,6 +5,7 @@ than in that of the indices, masks were probably numbered view by view.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class Identities:
         times = np.sum([present for _, present in found], axis=0)
         self.objects += int((times > 0).sum())
         self.seen_again += int((times > 1).sum())
-        for (first, here), (second, there) in zip(found, found[1:], strict=False):
+        for (first, here), (second, there) in pairwise(found):
             both = here & there
             if both.sum() > 1:
                 self.pairs += 1

@@ -63,7 +63,9 @@ class Import:
         for field_ in fields(self.options):
             name, value = field_.name.replace("_", "-"), getattr(self.options, field_.name)
             if value != field_.default:
-                words.append(f"--no-{name}" if value is False else f"--{name}" if value is True else f"--{name} {value}")
+                words.append(
+                    f"--no-{name}" if value is False else f"--{name}" if value is True else f"--{name} {value}"
+                )
         text = " ".join(words)
         text = "".join(letter if letter.isprintable() else "?" for letter in text)
         return text if len(text) <= 200 else f"{text[:120]}... sha256 {hashlib.sha256(text.encode()).hexdigest()}"

@@ -163,7 +163,7 @@ def rebuilt_views(scene: InferredScene) -> tuple[View, ...]:
 
 def scene_truth(pictures: Pictures, device: torch.device) -> SceneTruth:
     names = ("segment", "overlap", "shapes", "shadows", "depth_order", "camera", "num_objects")
-    arrays = {name: torch.from_numpy(getattr(pictures, name)).to(device) for name in names}
+    arrays: dict[str, Any] = {name: torch.from_numpy(getattr(pictures, name)).to(device) for name in names}
     mask = torch.ones(pictures.image.shape[:2], dtype=torch.bool, device=device)
     return SceneTruth(**arrays, view_mask=mask)
 

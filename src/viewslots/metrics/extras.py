@@ -173,7 +173,8 @@ def ari_without_shadows(layer: Int[Tensor, "B M H W"], layers: int, truth: Scene
         return Ratio.nothing(len(layer))
     used = truth.view_mask[:, :, None, None] & ~shadow_pixels(truth)
     objects = true_objects(truth)
-    label = truth.segment.long().where(truth.segment != BACKGROUND, objects)
+    segment = truth.scene_segment
+    label = segment.long().where(segment != BACKGROUND, objects)
     table = contingency(label.flatten(1), layer.flatten(1), objects + 1, layers, used.flatten(1))
     score = adjusted_rand(table)
     return Ratio.of(score.nan_to_num(0), ~score.isnan())

@@ -88,6 +88,7 @@ class SplitFile:
         self._arrays: SplitArrays = store.split(split)
         self._views = max(1, min(views, self._arrays.size.views))
         self.keys = list(self._arrays.arrays)
+        self.identities = not self._arrays.per_view_masks
 
     def open(self, key: str) -> SplitRows:
         return SplitRows(self._arrays[key][:, : self._views], f"{self.path}: {key}")

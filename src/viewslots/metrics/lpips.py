@@ -8,6 +8,7 @@ The weights are files of others under their usual names: `features.N.weight` of 
 (`net.sliceK.N.weight`). Which of the networks they are of is read from their sizes.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,12 @@ WHERE = (
     "LPIPS needs two files: alexnet-owt-7be5be79.pth (or vgg16-397923af.pth) of torchvision, and alex.pth (or vgg.pth) "
     "from lpips/weights/v0.1 of the package lpips; put them into a folder and name it"
 )
+
+
+def find_lpips(path: Path | None, device: str) -> "Lpips | None":
+    """With the weights that a user names, or those where the environment says; None without either."""
+    found = path or (Path(named) if (named := os.environ.get(ENVIRONMENT)) else None)
+    return None if found is None else Lpips.load(found, device)
 
 
 class Layer(NamedTuple):
@@ -99,7 +106,9 @@ class Lpips:
         """Of pictures in [0, 1]."""
         if min(first.shape[2:]) < self._least:
             size = "x".join(map(str, first.shape[2:]))
-            raise UserError(f"LPIPS by {self.network} needs pictures of {self._least} pixels a side at least, not {size}")
+            raise UserError(
+                f"LPIPS by {self.network} needs pictures of {self._least} pixels a side at least, not {size}"
+            )
         distance = first.new_zeros(len(first))
         for place, (one, other) in enumerate(zip(self.features(first), self.features(second), strict=True)):
             squares = (unit(one) - unit(other)).square()

@@ -158,7 +158,9 @@ def network(
     shapes = list(zip((codes.shape[1], *widths), widths, strict=False))
     random, single = np.random.default_rng(0), len(shapes) == 1
     scale = [0.0 if single else np.sqrt(6 / (above + below)) for above, below in shapes]
-    start = [np.append(random.uniform(-one, one, a * b), np.zeros(b)) for one, (a, b) in zip(scale, shapes, strict=True)]
+    start = [
+        np.append(random.uniform(-one, one, a * b), np.zeros(b)) for one, (a, b) in zip(scale, shapes, strict=True)
+    ]
     inputs, wanted = torch.from_numpy(codes), torch.from_numpy(targets)
 
     def answers(flat: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,7 +190,9 @@ def network(
 def fit_one(kind: str, target: Target, codes: Array, targets: Array, strength: float) -> Predict:
     if kind == "linear" and isinstance(target, Numbers):
         return ridge(codes, targets, strength)
-    return network(codes, targets, target.cost, (target.width,) if kind == "linear" else (HIDDEN, target.width), strength)
+    return network(
+        codes, targets, target.cost, (target.width,) if kind == "linear" else (HIDDEN, target.width), strength
+    )
 
 
 def fit_best(kind: str, target: Target, rows: ObjectRows, targets: Array) -> Predict:

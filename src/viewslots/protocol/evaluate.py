@@ -100,7 +100,8 @@ def evaluate(
     extras = [SceneRatios.concatenate([part.extras for part in parts]) for parts in scored]
     fitting = Fitting(method, store, plan, device)
     if plan.extras and plan.new_views is None:
-        codes = [joined([part.view_codes for part in parts]) for parts in scored]
+        known = "camera" not in facts.unknown
+        codes = [joined([part.view_codes for part in parts]) if known else None for parts in scored]
         cameras = camera_scores(fitting, store, plan, dataset.split, codes)
         extras = [one.merge(two) for one, two in zip(extras, cameras, strict=True)]
     if plan.probes is not None:

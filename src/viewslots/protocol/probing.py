@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
 from viewslots.data.dataset import SceneDataset
@@ -27,7 +26,12 @@ FIT_SPLIT = "valid"
 """Where the probes of the view codes are fitted."""
 LISTS = ("objects", "sprites", "pieces")
 """What descriptions call their objects."""
-NAMES = {"color": ("color", "rgb"), "shape": ("shape", "kind"), "size": ("size", "scale", "r"), "material": ("material",)}
+NAMES = {
+    "color": ("color", "rgb"),
+    "shape": ("shape", "kind"),
+    "size": ("size", "scale", "r"),
+    "material": ("material",),
+}
 """Properties, and what descriptions call them."""
 
 
@@ -70,7 +74,9 @@ def object_rows(
 ) -> ObjectRows:
     """The codes of an answer for the objects that are seen."""
     if not isinstance(answer, ObjectCodesAnswer):
-        raise UserError(f"{method.name} answers without codes of objects (object_codes), so --probes has nothing to read")
+        raise UserError(
+            f"{method.name} answers without codes of objects (object_codes), so --probes has nothing to read"
+        )
     return matched_rows(answer.object_codes, found, truth, scenes)
 
 
@@ -111,7 +117,9 @@ def require_properties(store: Store, plan: Plan) -> None:
         raise UserError(f"--probes {plan.probes}: the split that is scored; fit on another, such as train or valid")
     for split in (plan.probes, plan.split):
         if "segment" not in store.split(split):
-            raise UserError(f"{store.path}: split {split} has no masks, so codes and objects cannot be matched: no --probes")
+            raise UserError(
+                f"{store.path}: split {split} has no masks, so codes and objects cannot be matched: no --probes"
+            )
         if not any(any(one) for one in properties_of(store, split)):
             raise UserError(
                 f"{store.path}: split {split} does not tell {', '.join(PROPERTIES[:-1])} or {PROPERTIES[-1]} of its "

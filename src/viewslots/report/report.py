@@ -1,6 +1,6 @@
 """Our results beside the paper's tables, with what they owe to renderer, schedule and seeds said next to them."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ from viewslots.methods.names import entry
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.results import find_results
 from viewslots.report.notes import general_notes, legend, result_notes
-from viewslots.report.pages import Block, Folded, Heading, Notes, Row, Table, Text, markdown, page
+from viewslots.report.pages import Block, Cell, Folded, Heading, Notes, Row, Table, Text, markdown, page
 from viewslots.report.rows import (
     DATASETS,
     MISSING,
@@ -49,8 +49,9 @@ DISTINCTIONS: tuple[Callable[[Result], str], ...] = (
 
 def write_report(sources: Sequence[Path], out: Path) -> list[Path]:
     """report.md and report.html in the folder `out`."""
-    results = distinguished([result for _, result in find_results(sources)])
-    blocks = tuple(report_blocks(results))
+    ours, others = find_results(sources)
+    results = distinguished([result for _, result in ours])
+    blocks = (*(report_blocks(results) if results else ()), *scored_masks(others))
     out.mkdir(parents=True, exist_ok=True)
     written = {"report.md": markdown(TITLE, blocks), "report.html": page(TITLE, blocks)}
     for name, text in written.items():
@@ -67,6 +68,36 @@ def report_blocks(results: Sequence[Result]) -> Iterator[Block]:
         yield from section(key, same)
     yield Heading("Notes")
     yield Notes(general_notes(results))
+
+
+def scored_masks(scored: Sequence[tuple[Path, Result]]) -> Iterator[Block]:
+    """Anybody's masks, a table for each protocol, data set and number of views."""
+    if scored:
+        yield Heading("Masks from arrays")
+
+    def place(item: tuple[Path, Result]) -> tuple[str, ...]:
+        one = item[1]
+        truth = " ".join(filter(None, (one["truth"], one["split"])))
+        return one["protocol"]["name"], truth, f"{one['views']} view{'s' * (one['views'] != 1)} a scene"
+
+    for (protocol, truth, views), same in sorted(_grouped(scored, place).items()):
+        about = same[0][1]["protocol"]
+        names = tuple(dict.fromkeys(name for _, one in same for name in _values(one)))
+        rows = tuple(
+            Row(
+                f"{path.stem} ({one['prediction']}, {one['scenes']} scenes)",
+                tuple(MISSING if (value := _values(one).get(name)) is None else Cell(f"{value:.3f}") for name in names),
+                "ours",
+            )
+            for path, one in same
+        )
+        yield Table(("", *names), rows, f"{protocol}, {truth}, {views}")
+        yield Notes((f"{protocol}: {about['contract']}. After {about['paper']}",))
+
+
+def _values(scored: Result) -> Mapping[str, float | None]:
+    """Of the eight metrics, as the published numbers were averaged."""
+    return scored["scores"] if "scores" in scored else scored["pooled"]
 
 
 def distinguished(results: Sequence[Result]) -> list[Result]:

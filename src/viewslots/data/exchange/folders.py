@@ -20,7 +20,6 @@ from viewslots.errors import UserError
 from viewslots.files import flush_folder, plain_errors
 from viewslots.types import BACKGROUND, Progress
 
-
 LONGEST = 200
 """Bytes of a folder's name."""
 

@@ -157,7 +157,9 @@ class MultiObject:
         columns = {name: values for name, values in known.items() if values is not None}
         if not columns:
             return None
-        return [{name: values[k] for name, values in columns.items()} for k in range(layout.backgrounds, layout.entities)]
+        return [
+            {name: values[k] for name, values in columns.items()} for k in range(layout.backgrounds, layout.entities)
+        ]
 
     def close(self) -> None:
         if self._open is not None:

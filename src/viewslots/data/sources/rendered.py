@@ -17,11 +17,11 @@ from viewslots.data.sources.source import (
     Properties,
     Tree,
     View,
+    all_told,
     largest_index,
     segment_of,
     split_folders,
     spread,
-    all_told,
 )
 from viewslots.errors import UserError
 from viewslots.files import Fields, read_json, shown
@@ -61,7 +61,12 @@ class _IndexMasks(PictureFiles):
         return truth | ({"num_objects": np.array(self._objects[scene])} if scene in self._objects else {})
 
 
-MOVI_PROPERTIES = {"color": ("color_label", "color"), "shape": ("shape",), "size": ("size_label",), "material": ("material",)}
+MOVI_PROPERTIES = {
+    "color": ("color_label", "color"),
+    "shape": ("shape",),
+    "size": ("size_label",),
+    "material": ("material",),
+}
 METADATA = "metadata.json"
 MOVI_PICTURE = re.compile(r"rgba_(\d{5})\.png")
 MOST_FRAMES = 1024
@@ -218,7 +223,9 @@ class ClevrTex(_IndexMasks):
             self.names.append(picture.stem)
         self._has_json = bool(found) and all(self._json(scene).is_file() for scene in range(len(found)))
         # Other variants keep a colour that the materials cover.
-        self._names = {name: (name,) for name in ("color", "shape", "size", "material") if name != "color" or "vbg" in variants}
+        self._names = {
+            name: (name,) for name in ("color", "shape", "size", "material") if name != "color" or "vbg" in variants
+        }
         cuts = {split: [int(share * len(found)) for share in shares] for split, shares in SHARES.items()}
         where = {place: split for split, (low, high) in cuts.items() for place in range(low, high)}
         self.splits = ["test1" if TEST_ONLY in variants else where[place] for place in range(len(found))]
@@ -322,7 +329,9 @@ class Clevr3d(_IndexMasks):
             for name in ("color", "size", "material"):
                 if name in file.keys and self._kinds:
                     self._kinds[name] = file.open(name).everything()
-            self._kinds = {name: kinds for name, kinds in self._kinds.items() if _are_kinds(kinds, self._kinds["shape"])}
+            self._kinds = {
+                name: kinds for name, kinds in self._kinds.items() if _are_kinds(kinds, self._kinds["shape"])
+            }
 
     def files(self) -> Iterator[Path]:
         yield from super().files()

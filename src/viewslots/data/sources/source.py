@@ -295,7 +295,9 @@ def _plain(value: object) -> str | float | list[float] | None:
         return float(value)  # type: ignore[arg-type]
     if isinstance(value, list) and 1 <= len(value) <= MOST_NUMBERS:
         numbers = [_plain(one) for one in value]
-        return [one for one in numbers if isinstance(one, float)] if all(type(one) is float for one in numbers) else None
+        return (
+            [one for one in numbers if isinstance(one, float)] if all(type(one) is float for one in numbers) else None
+        )
     return None
 
 
