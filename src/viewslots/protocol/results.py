@@ -82,26 +82,21 @@ def data_facts(store: Store) -> dict[str, Any]:
     return {"name": store.path.resolve().name} | facts | {"train_scenes": train, "sha256": sha256(store.path / META)}
 
 
-Found = list[tuple[Path, dict[str, Any]]]
-
-
-def find_results(sources: Sequence[Path]) -> tuple[Found, Found]:
-    """Result files that were named, and all below the folders that were named: those of the protocol, and those of
-    anybody's arrays."""
+def find_results(sources: Sequence[Path], formats: Sequence[str] = (FORMAT,)) -> list[tuple[Path, dict[str, Any]]]:
+    """Result files that were named, and all below the folders that were named."""
     checks = {FORMAT: checked, SCORES: checked_scores}
     found: dict[Path, dict[str, Any]] = {}
     for source in sources:
         before = len(found)
         for path in _candidates(source):
             value = read_json(path)
-            if value.get("format") in checks:
+            if value.get("format") in formats:
                 found.setdefault(path.resolve(), checks[value["format"]](value, path))
             elif path == source:
                 raise UserError(f"{path}: not the result of evaluate, estimate-viewpoints or score")
         if len(found) == before and source.is_dir():
             raise UserError(f"{source}: no results below it; make some with viewslots evaluate {source} --out ...")
-    ours, others = ([item for item in sorted(found.items()) if item[1]["format"] == kind] for kind in checks)
-    return ours, others
+    return sorted(found.items())
 
 
 def _candidates(source: Path) -> Iterator[Path]:
@@ -134,8 +129,8 @@ def checked_scores(value: dict[str, Any], path: Path) -> dict[str, Any]:
     protocol, scores = value.get("protocol"), value.get("scores", value.get("pooled"))
     texts = [value.get("prediction"), value.get("truth"), value.get("split") or ""]
     texts += [protocol.get(name) for name in ("name", "paper", "contract")] if isinstance(protocol, dict) else [None]
-    good = all(isinstance(text, str) for text in texts) and isinstance(scores, dict)
-    if not good or not all(map(_is_count, (value.get("scenes"), value.get("views")))):
+    counts = (value.get("scenes"), value.get("views"))
+    if not (isinstance(scores, dict) and all(isinstance(text, str) for text in texts) and all(map(_is_count, counts))):
         raise UserError(f"{path}: damaged results of score")
     if not all(one is None or _is_number(one) for one in scores.values()):
         raise UserError(f"{path}: damaged results of score (see {shown(scores)})")

@@ -7,7 +7,7 @@ from typing import TypeVar
 from viewslots.files import replacing
 from viewslots.methods.names import entry
 from viewslots.metrics.score import METRICS
-from viewslots.protocol.results import find_results
+from viewslots.protocol.results import FORMAT, SCORES, find_results
 from viewslots.report.notes import general_notes, legend, result_notes
 from viewslots.report.pages import Block, Cell, Folded, Heading, Notes, Row, Table, Text, markdown, page
 from viewslots.report.rows import (
@@ -49,9 +49,10 @@ DISTINCTIONS: tuple[Callable[[Result], str], ...] = (
 
 def write_report(sources: Sequence[Path], out: Path) -> list[Path]:
     """report.md and report.html in the folder `out`."""
-    ours, others = find_results(sources)
-    results = distinguished([result for _, result in ours])
-    blocks = (*(report_blocks(results) if results else ()), *scored_masks(others))
+    found = find_results(sources, (FORMAT, SCORES))
+    results = distinguished([result for _, result in found if result["format"] == FORMAT])
+    masks = [item for item in found if item[1]["format"] == SCORES]
+    blocks = (*(report_blocks(results) if results else ()), *scored_masks(masks))
     out.mkdir(parents=True, exist_ok=True)
     written = {"report.md": markdown(TITLE, blocks), "report.html": page(TITLE, blocks)}
     for name, text in written.items():
