@@ -195,7 +195,7 @@ def test_short_names() -> None:
 def test_near_names_are_suggested() -> None:
     for wrong, meant in {
         "tinny": "tiny",
-        "umbra/clevr-m9": "umbra/clevr-m1",
+        "umbra/clevr-m9": "umbra/clevr-m",
         "slot-atention/clevr": "slot-attention/clevr",
     }.items():
         with pytest.raises(UserError, match=f"did you mean .*{meant}"):

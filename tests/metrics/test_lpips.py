@@ -139,7 +139,7 @@ def test_padded_views_and_means(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     backbone, linear = weights("alex")
-    with pytest.raises(UserError, match="LPIPS needs two files: alexnet-owt.*package lpips"):
+    with pytest.raises(UserError, match=r"LPIPS needs two files: alexnet-owt.*package lpips"):
         Lpips.load(tmp_path / "nowhere")
     with pytest.raises(UserError, match="no weights"):
         Lpips.load(tmp_path)
