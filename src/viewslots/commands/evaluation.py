@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -177,10 +178,16 @@ def _evaluated(
         written["per_scene"] = repeats.per_scene(store.names(plan.split))
     with plain_errors("writing", out):
         write_json(out, written)
-    if lost := [f"{truth} ({', '.join(scores)})" for truth, scores in written["missing"].items()]:
+    if lost := [f"{truth} ({_first(scores)})" for truth, scores in written["missing"].items()]:
         say(f"{data} does not tell everything, so some scores are null; missing: {', '.join(lost)}")
     means = {kind: _means(written[kind]) for kind in ("pooled", "paper", "extras")}
     print_json({"results": str(out)} | means)
+
+
+def _first(names: Sequence[str], most: int = 8) -> str:
+    """A list that a person reads; all names are in the results."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def _keep_memory() -> None:

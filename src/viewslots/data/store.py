@@ -3,7 +3,7 @@
 import ast
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -33,6 +33,8 @@ class SplitArrays:
     arrays: Mapping[str, NDArray[Any]]
     per_view_masks: bool = False
     """See Plan."""
+    scene_names: Sequence[str] | None = None
+    """Where somebody asked the store for them."""
 
     @classmethod
     def from_pictures(cls, name: str, pictures: Pictures) -> "SplitArrays":
