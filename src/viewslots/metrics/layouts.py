@@ -105,6 +105,10 @@ def read_flag(file: NpzFile, optional: bool) -> bool:
     """has_background; false where it is not there and need not be."""
     if optional and FLAG not in file.keys:
         return False
+    if FLAG not in file.keys:
+        raise UserError(
+            f"{file.path}: no array {FLAG}: store True if layer 0 of layer_masks is the background, False if none is"
+        )
     rows = _open(file, FLAG, Layout("", "b"))
     assert isinstance(rows, NpzRows)
     if rows.shape not in ((), (1,)):

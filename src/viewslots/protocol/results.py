@@ -126,14 +126,15 @@ def checked(value: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def checked_scores(value: dict[str, Any], path: Path) -> dict[str, Any]:
     """The same for what `score` has written."""
-    protocol, scores = value.get("protocol"), value.get("scores", value.get("pooled"))
+    protocol, kinds = value.get("protocol"), [value[kind] for kind in ("scores", *KINDS[:2]) if kind in value]
     texts = [value.get("prediction"), value.get("truth"), value.get("split") or ""]
     texts += [protocol.get(name) for name in ("name", "paper", "contract")] if isinstance(protocol, dict) else [None]
     counts = (value.get("scenes"), value.get("views"))
-    if not (isinstance(scores, dict) and all(isinstance(text, str) for text in texts) and all(map(_is_count, counts))):
+    good = kinds and all(isinstance(kind, dict) for kind in kinds) and all(isinstance(text, str) for text in texts)
+    if not good or not all(map(_is_count, counts)):
         raise UserError(f"{path}: damaged results of score")
-    if not all(one is None or _is_number(one) for one in scores.values()):
-        raise UserError(f"{path}: damaged results of score (see {shown(scores)})")
+    if not all(one is None or _is_number(one) for kind in kinds for one in kind.values()):
+        raise UserError(f"{path}: damaged results of score (see {shown(kinds[0])})")
     return value
 
 

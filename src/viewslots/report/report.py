@@ -83,22 +83,25 @@ def scored_masks(scored: Sequence[tuple[Path, Result]]) -> Iterator[Block]:
 
     for (protocol, truth, views), same in sorted(_grouped(scored, place).items()):
         about = same[0][1]["protocol"]
-        names = tuple(dict.fromkeys(name for _, one in same for name in _values(one)))
+        named = [item for path, one in same for item in _named_scores(path.stem, one)]
+        columns = tuple(dict.fromkeys(column for _, scores in named for column in scores))
         rows = tuple(
-            Row(
-                f"{path.stem} ({one['prediction']}, {one['scenes']} scenes)",
-                tuple(MISSING if (value := _values(one).get(name)) is None else Cell(f"{value:.3f}") for name in names),
-                "ours",
-            )
-            for path, one in same
+            Row(name, tuple(_score(scores.get(column)) for column in columns), "ours") for name, scores in named
         )
-        yield Table(("", *names), rows, f"{protocol}, {truth}, {views}")
+        yield Table(("", *columns), rows, f"{protocol}, {truth}, {views}")
         yield Notes((f"{protocol}: {about['contract']}. After {about['paper']}",))
 
 
-def _values(scored: Result) -> Mapping[str, float | None]:
-    """Of the eight metrics, as the published numbers were averaged."""
-    return scored["scores"] if "scores" in scored else scored["pooled"]
+def _named_scores(file: str, scored: Result) -> Iterator[tuple[str, Mapping[str, float | None]]]:
+    """The eight metrics have two conventions, other protocols one."""
+    name = f"{file} ({scored['prediction']}, {scored['scenes']} scenes)"
+    for kind, words in {"scores": "", "pooled": ", pooled", "paper": ", by the appendix's formulas (paper)"}.items():
+        if kind in scored:
+            yield name + words, scored[kind]
+
+
+def _score(value: float | None) -> Cell:
+    return MISSING if value is None else Cell(f"{value:.3f}")
 
 
 def distinguished(results: Sequence[Result]) -> list[Result]:
