@@ -171,8 +171,12 @@ def test_a_method_that_learns_nothing(data: Path, tmp_path: Path, capsys: pytest
     assert list(found) == ["decomposition-perceived"]
     with Image.open(found["decomposition-perceived"][0]) as picture:
         assert picture.width > 6 * 256  # panels of 64 x 64 pixels, four times as large
-    with pytest.raises(UserError, match="--slots"):
-        figures("kmeans", data=data, out=tmp_path / "out")
+    columns = panel_titles(found["decomposition-perceived"][1])
+    assert any("object 3" in column for column in columns)
+    asked = made(capsys, "kmeans", data=data, out=tmp_path / "told", scenes=1)  # as many as the data set tells
+    told = panel_titles(asked["decomposition-perceived"][1])
+    assert any("object 2" in column for column in told)
+    assert not any("object 3" in column for column in told)
 
 
 def test_methods_of_different_sizes_in_one_figure(

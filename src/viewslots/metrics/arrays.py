@@ -114,7 +114,7 @@ class ScorePair:
         """Refuse scores over several views where the truth numbers objects in each view alone."""
         if not self._identities and self.views > 1:
             raise UserError(
-                f"{self._truth['segment'].where}: masks are numbered in each view alone (--per-view-masks), but {what} "
+                f"{self._truth['segment'].where}: masks are numbered in each view alone, but {what} "
                 "compares all views of a scene as one; choose a --protocol of single pictures, such as mbo-i"
             )
 
