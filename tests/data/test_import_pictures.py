@@ -532,7 +532,8 @@ def test_scenes_keep_their_names(photos: Path, tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    "names", [["a", "A"], ["..", "b"], ["x/../..", "b"], ["", "b"], [".hidden", "b"], ["a:b", "c"]]
+    "names",
+    [["a", "A"], ["..", "b"], ["x/../..", "b"], ["", "b"], [".hidden", "b"], ["a:b", "c"], ["\x1b[2J", "b" * 9999]],
 )
 def test_names_that_are_no_folders_are_not_trusted(tmp_path: Path, names: list[str]) -> None:
     """A data set of somebody else's may name its scenes as it likes."""
@@ -541,6 +542,7 @@ def test_names_that_are_no_folders_are_not_trusted(tmp_path: Path, names: list[s
         for name in names:
             made.append("train", {"image": noise(1, 1, 4, 4, 3)}, [{"name": name}])
         made.finish()
+    assert all(name.isprintable() and len(name) <= 200 for name in Store.open(tmp_path / "set").names("train"))
     folder = export_folders(Store.open(tmp_path / "set"), tmp_path / "out")
     assert sorted(path.name for path in (folder / "train").iterdir()) == ["0000", "0001"]
 

@@ -26,11 +26,11 @@ from viewslots.data.sources.source import Facts, Options, Picture, Source, View,
 from viewslots.data.sources.splits import split_scenes
 from viewslots.data.writer import StoreWriter, require_free
 from viewslots.errors import UserError
-from viewslots.files import plain_errors, sha256
+from viewslots.files import plain_errors, printable, sha256
 from viewslots.types import COVERED, SCENE_KEYS, Progress
 
-NAME = 200
-"""Letters of a scene's name that are kept."""
+MOST_WORDS = 10**6
+"""Letters of all options together."""
 MASKS = ("segment", "overlap", "shapes", "shadows", "depth_order", "num_objects")
 CAMERAS = ("camera", "pose", "intrinsics")
 
@@ -66,8 +66,7 @@ class Import:
                 words.append(
                     f"--no-{name}" if value is False else f"--{name}" if value is True else f"--{name} {value}"
                 )
-        text = " ".join(words)
-        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+        text = printable(" ".join(words), MOST_WORDS)
         return text if len(text) <= 200 else f"{text[:120]}... sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
     def leaves_out(self, key: str) -> bool:
@@ -210,9 +209,8 @@ class Survey:
 
     def description(self, scene: int) -> dict[str, Any]:
         """Its name, and what the source tells of its objects."""
-        name = "".join(letter if letter.isprintable() else "?" for letter in self.source.names[scene])[:NAME]
         objects = self.source.objects(scene)
-        return {"name": name} | ({} if objects is None else {"objects": objects})
+        return {"name": printable(self.source.names[scene])} | ({} if objects is None else {"objects": objects})
 
     def _changed(self, view: View, picture: Picture, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
         """A view cut and resized."""
@@ -268,8 +266,7 @@ def _looked_at(source: Source, path: Path, survey: Survey, words: str, looking: 
     listing = "".join(f"{name} {bytes_} {digest}\n" for name, bytes_, digest in sorted(lines))
     whole = lines[0][2] if files == [path] else hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
     called = path.name or path.resolve().name or "folder"
-    name = "".join(letter if letter.isprintable() else "?" for letter in called)[:200]
-    return layout.Source(name, size, whole, words)
+    return layout.Source(printable(called), size, whole, words)
 
 
 def _copy(survey: Survey, writer: StoreWriter, identities: Identities | None, progress: Progress) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Size, read_meta
 from viewslots.errors import UserError
-from viewslots.files import open_regular, plain_errors, shown
+from viewslots.files import open_regular, plain_errors, printable, shown
 from viewslots.types import BACKGROUND, SLOT_KEYS, Pictures
 
 MAKING = "making.json"
@@ -111,7 +111,7 @@ class Store:
         self._require_split(name)
         if not self.meta.plan.named:
             return None
-        return [str(one.get("name", scene)) for scene, one in enumerate(self.descriptions(name))]
+        return [printable(str(one.get("name", scene))) for scene, one in enumerate(self.descriptions(name))]
 
     def descriptions(self, name: str) -> Iterator[dict[str, Any]]:
         """The scenes of a split as plain data: ours as they can be rendered again, imported ones by name and by what
