@@ -304,6 +304,12 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
         """Numbers of its own for every validation."""
         return {}
 
+    @classmethod
+    def config_from(cls, config: C, other: "TrainableMethod[Any]") -> C:
+        """The config of a model that starts from the weights of another one. A method whose networks follow those
+        weights takes from the other's config what decides them."""
+        return config
+
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
         """Another model's weights as this one takes them to start from; None where they mean something else."""
         return other.state_dict() if type(other) is type(self) else None
