@@ -199,9 +199,21 @@ def test_short_names() -> None:
     assert not SHORT_NAMES.keys() & EXPERIMENTS.keys()
 
 
+def test_near_names_are_suggested() -> None:
+    for wrong, meant in {
+        "tinny": "tiny",
+        "umbra/clevr-m9": "umbra/clevr-m",
+        "slot-atention/clevr": "slot-attention/clevr",
+    }.items():
+        with pytest.raises(UserError, match=f"did you mean .*{meant}"):
+            experiment(wrong)
+    with pytest.raises(UserError, match="unknown experiment 'zzz'; viewslots info lists all"):
+        experiment("zzz")
+
+
 @pytest.mark.parametrize("name", ["nope", "", "ocloc", "clevr-m9", "umbra/clevr-m9", "ocloc/clevr-m1/"])
 def test_unknown_names(name: str) -> None:
-    with pytest.raises(UserError, match=f"unknown experiment {name!r}; known are clevr-m1.*ocloc/clevr-m1"):
+    with pytest.raises(UserError, match=f"unknown experiment {name!r}; .*viewslots info lists all"):
         experiment(name)
     with pytest.raises(UserError, match="unknown experiment"):
         describe(name)

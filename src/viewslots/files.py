@@ -48,6 +48,11 @@ def shown(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
 
+def printable(text: str, limit: int = 200) -> str:
+    """Foreign text as a name: one line, nothing that a terminal would obey, not too long."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
+
+
 @contextmanager
 def plain_errors(doing: str, path: Path) -> Iterator[None]:
     """Turn what the operating system refuses into a UserError."""

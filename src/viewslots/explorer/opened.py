@@ -48,7 +48,8 @@ def world_for(data: str, size: Extent) -> World | None:
 
 def held_out(store: Store) -> SplitArrays:
     """Scenes that training did not see, where there are some."""
-    return store.split(next((name for name in (SPLIT, "valid") if name in store.splits), store.splits[0]))
+    name = next((name for name in (SPLIT, "valid") if name in store.splits), store.splits[0])
+    return replace(store.split(name), scene_names=store.names(name))
 
 
 def fresh_scene(world: World, number: int, pictures: int, device: str = "cpu") -> FreshScene:
@@ -141,9 +142,11 @@ def open_stored(reader: Reader, split: SplitArrays, number: int, pictures: int) 
     first = FirstViews(picture_count(pictures, split.size.views))
     data = SceneDataset(split, views=first, device=reader.device.type, size=reader.size)
     scene = surest_first(reader.decompose(data.batch([scene_number]).image[0]))
-    truth = data.truth([scene_number]) if "segment" in split else None
+    truth = data.truth([scene_number])
+    known = truth if truth.scene_segment is not None else None
     names = tuple(f"true object {k + 1}" for k in range(split.size.slots))
-    return Opened(f"Scene {scene_number} of {split.name}", scene, rebuilt_views(scene), names, truth)
+    called = "" if split.scene_names is None else f": {split.scene_names[scene_number]}"
+    return Opened(f"Scene {scene_number} of {split.name}{called}", scene, rebuilt_views(scene), names, known)
 
 
 def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
@@ -167,7 +170,7 @@ def rebuilt_views(scene: InferredScene) -> tuple[View, ...]:
 
 def scene_truth(pictures: Pictures, device: torch.device) -> SceneTruth:
     names = ("segment", "overlap", "shapes", "shadows", "depth_order", "camera", "num_objects")
-    arrays = {name: torch.from_numpy(getattr(pictures, name)).to(device) for name in names}
+    arrays: dict[str, Any] = {name: torch.from_numpy(getattr(pictures, name)).to(device) for name in names}
     mask = torch.ones(pictures.image.shape[:2], dtype=torch.bool, device=device)
     return SceneTruth(**arrays, view_mask=mask)
 
