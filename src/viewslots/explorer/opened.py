@@ -15,6 +15,7 @@ from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
 from viewslots.metrics.score import METRICS, match, score_scenes
 from viewslots.scenes.spec import Scene, SceneObject
+from viewslots.scenes.tabletop.table_scene import TableScene
 from viewslots.scenes.world import World
 from viewslots.types import BACKGROUND, Decomposition, Extent, Pictures, sides
 from viewslots.viewpoints.edits import surest_first
@@ -55,8 +56,9 @@ def fresh_scene(world: World, number: int, pictures: int, device: str = "cpu") -
     """Scene `number` with its first pictures. The number decides everything."""
     count = picture_count(pictures, world.views)
     scene = world.sample(check_number(number), SPLIT, 0)
-    if isinstance(scene, Scene):
-        scene = replace(scene, cameras=scene.cameras[:count])  # other pictures need not be rendered
+    if isinstance(scene, Scene | TableScene):
+        shown: Any = scene.cameras[:count]
+        scene = replace(scene, cameras=shown)  # other pictures need not be rendered
     drawn = world.render([scene], world.slots(SPLIT), device).first_views(count)
     assert drawn.num_objects is not None  # our worlds know everything
     return FreshScene(drawn, object_names(scene, int(drawn.num_objects[0])))
@@ -79,6 +81,8 @@ def object_names(scene: Any, count: int) -> tuple[str, ...]:
     """The true objects in words, as far as the scene tells."""
     if isinstance(scene, Scene):
         return distinct([described(body) for body in scene.objects])
+    if isinstance(scene, TableScene):
+        return distinct([thing.kind for thing in scene.objects])
     return tuple(f"true object {k + 1}" for k in range(count))
 
 
