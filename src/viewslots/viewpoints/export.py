@@ -12,9 +12,10 @@ Objects are numbered from 1, the surest first, and views in the order of the pic
 
 Masks in scene.json are uncompressed run lengths as in COCO: `counts` are lengths of runs, in turn outside and inside,
 beginning outside, over the pixels column by column (Fortran's order); `size` is [height, width]. A pixel belongs to
-the layer that is seen most there, and to a complete shape from 0.5 on. `photo` of a view has the height and width of the
-picture as it was given, the window of it that the model saw, and outlines in its pixels: closed lines [x, y, x, y, ...]
-around what is seen of an object and around the whole of it; (0, 0) is the outer corner of the upper left pixel.
+the layer that is seen most there, and to a complete shape from 0.5 on. `photo` of a view has the height and width of
+the picture as it was given, the window of it that the model saw, and outlines in its pixels: closed lines
+[x, y, x, y, ...] around what is seen of an object and around the whole of it; (0, 0) is the outer corner of the upper
+left pixel.
 """
 
 import re
@@ -128,7 +129,7 @@ def photo_record(photo: Photo, view: View, numbering: Numbering) -> dict[str, An
 
     def lines(shape: Float[Tensor, "H W"]) -> list[list[float]]:
         drawn = outlines(shape, cut.crop_height, cut.crop_width)
-        return [(line + (cut.left, cut.top)).round(1).ravel().tolist() for line in drawn]
+        return [(line + np.array([cut.left, cut.top])).round(1).ravel().tolist() for line in drawn]
 
     return {
         "size": list(photo.size),

@@ -6,6 +6,7 @@ from the model's grid to the pixels that were given. A short video stands for it
 """
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from viewslots.data.picture_files import MOST_BYTES as MOST_BYTES
-from viewslots.data.picture_files import array_pixels, damage, file_bytes, image_pixels, one_line, opened
+from viewslots.data.picture_files import REFUSED, array_pixels, damage, file_bytes, image_pixels, one_line, opened
 from viewslots.data.resize import Resize
-from viewslots.data.sources.video import SUFFIXES, choose_frames, read_frames
+from viewslots.data.sources.video import CONTAINERS, SUFFIXES, choose_frames, read_frames
 from viewslots.errors import UserError
 from viewslots.types import Extent, sides
 
@@ -84,7 +85,8 @@ class Photo:
 
 Picture = str | Path | IO[bytes] | Image.Image | NDArray[Any] | Photo
 Pictured = Picture | Sequence[Picture] | Tensor
-"""One picture or several: files, open files, PIL pictures, arrays [H,W], [H,W,3] or [H,W,4], photos; or a tensor [M,3,H,W]."""
+"""One picture or several: files, open files, PIL pictures, arrays [H,W], [H,W,3] or [H,W,4], photos; or a tensor
+[M,3,H,W]."""
 
 
 def read_photos(pictures: Picture | Sequence[Picture], size: Extent, frames: int = FRAMES) -> list[Photo]:
@@ -112,6 +114,13 @@ def read_pictures(pictures: Pictured, size: Extent) -> Float[Tensor, "M 3 H W"]:
 
 def is_video(picture: Any) -> bool:
     return isinstance(picture, str | Path) and str(picture).lower().endswith(SUFFIXES)
+
+
+def looks_like_video(start: bytes) -> bool:
+    """By the first bytes. HEIC and its like begin as MP4 does."""
+    text = start[:400].decode("latin-1")
+    still = any(re.match(pattern, text, re.DOTALL) for pattern in REFUSED.values())
+    return not still and any(re.match(pattern, start, re.DOTALL) for pattern in CONTAINERS.values())
 
 
 def video_frames(path: Path, count: int) -> list[NDArray[np.uint8]]:
