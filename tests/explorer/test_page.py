@@ -158,7 +158,11 @@ def test_the_first_scene_is_there_with_its_truth(explorer: Page) -> None:
     assert explorer.locator("#stand label").count() == 4
     objects = explorer.locator("#switches label").count() - 1
     assert explorer.locator("#layers [data-object]").count() == objects > 0
-    assert explorer.locator("#order tbody tr").count() == objects
+    assert explorer.locator("#objects tbody tr").count() == objects
+    expect(explorer.locator("#pairs")).to_contain_text("overlap")
+    assert explorer.locator("#pad .vs-mark").count() == 4
+    assert "viewslots" in explorer.locator("h1").inner_text()
+    assert not explorer.locator("#notice").is_visible()
 
 
 def test_ways_to_look_and_switches(explorer: Page) -> None:
@@ -256,6 +260,45 @@ def test_other_scenes_by_number_and_by_chance(explorer: Page) -> None:
     expect(explorer.locator("#picture figcaption b")).to_have_text(f"Scene {int(number(explorer, 'number'))}")
 
 
+def test_numbers_that_no_scene_has(explorer: Page) -> None:
+    start = shown(explorer)
+    for text, hint in (("-5", "not -5"), ("1.5", "1.5 is no whole number"), ("", "whole number")):
+        explorer.locator("#number input").fill(text)
+        explorer.locator("#open").click()
+        note(explorer, hint)
+        explorer.wait_for_timeout(600)  # not too many in a row
+    assert shown(explorer) == start
+
+
+def test_moving_an_object(explorer: Page) -> None:
+    pictures = [shown(explorer)]
+    for way in ("right", "up"):
+        explorer.locator(f"#move-{way}").click()
+        pictures.append(changed(explorer, pictures[-1]))
+    expect(explorer.locator("#picture figcaption")).to_contain_text("object 1 moved")
+    for before in (pictures[1], pictures[0]):
+        explorer.locator("#take-back").click()
+        expect(explorer.locator("#picture img")).to_have_attribute("src", before)
+
+
+def test_the_picture_is_in_sight_beside_every_slider(explorer: Page) -> None:
+    explorer.set_viewport_size({"width": 1280, "height": 800})
+    sliders = explorer.locator("input[type=range]")
+    for place in range(sliders.count()):
+        sliders.nth(place).evaluate("slider => slider.scrollIntoView({ block: 'center' })")
+        box = explorer.locator("#picture img").bounding_box()
+        assert box is not None
+        assert -1 <= box["y"] <= 800 - box["height"]
+
+
+def test_beyond_the_pictures_the_model_says_that_it_guesses(explorer: Page) -> None:
+    start = shown(explorer)
+    assert "guesses" not in explorer.locator("#picture figcaption").inner_text()
+    slide(explorer, "direction-1", presses=1, key="End")
+    changed(explorer, start)
+    expect(explorer.locator("#picture figcaption")).to_contain_text("here the model guesses")
+
+
 def test_mixing_two_scenes(explorer: Page) -> None:
     explorer.get_by_role("button", name="Mix two scenes").click()
     explorer.locator("#add").click()
@@ -263,7 +306,8 @@ def test_mixing_two_scenes(explorer: Page) -> None:
     explorer.locator("#other input").fill("4")
     explorer.locator("#open-other").click()
     expect(explorer.locator("#second")).to_contain_text("Scene 4")
-    expect(explorer.locator("#theirs input")).to_have_value(re.compile("object"))
+    mine = explorer.locator("#layers [data-object]").count()
+    expect(explorer.locator("#theirs input")).to_have_value(f"object {mine + 1}")
     pictures, switches = [shown(explorer)], explorer.locator("#switches label").count()
     for button, count in (("add", switches + 1), ("exchange", switches + 1), ("ground", switches + 1)):
         explorer.locator(f"#{button}").click()
@@ -285,6 +329,14 @@ def test_own_pictures(explorer: Page, served: Served) -> None:
     assert explorer.locator("#scores").count() == 0
     given = explorer.locator("#given img").first.get_attribute("src")
     assert np.asarray(Image.open(urllib.request.urlopen(given)))[0, 0].tolist() == [200, 30, 30]
+    warning = explorer.locator("#notice [role=alert]")
+    expect(warning).to_contain_text("Do not trust this answer")
+    box = warning.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < 720  # without scrolling
+    assert "%" not in explorer.locator("#facts").inner_text()
+    explorer.locator("#open").click()
+    expect(warning).to_have_count(0)
     assert "passwd" not in explorer.content()
     assert served.files() == []
 
@@ -309,7 +361,7 @@ def test_what_is_shown_can_be_saved(explorer: Page) -> None:
     expect(explorer.locator("#picture img")).to_have_attribute("alt", re.compile("^X-ray"))
     with explorer.expect_download() as saved:
         explorer.locator("#save-picture").click()
-    assert saved.value.suggested_filename == "viewslots-scene-26.png"
+    assert saved.value.suggested_filename == "viewslots-scene-26.svg"
     content = Path(saved.value.path()).read_bytes()
     assert content == urllib.request.urlopen(shown(explorer)).read()
     with explorer.expect_download() as saved:
@@ -317,6 +369,20 @@ def test_what_is_shown_can_be_saved(explorer: Page) -> None:
     told = json.loads(Path(saved.value.path()).read_text())
     assert told["scene"] == "Scene 26"
     assert len(told["unedited"]["scores"]) == 8
+
+
+def test_two_users_may_send_the_same_picture(explorer: Page, browser: Browser, served: Served) -> None:
+    context = browser.new_context()
+    guest = context.new_page()
+    opened_at(guest, served)
+    for page in (explorer, guest):
+        page.get_by_role("button", name="Or use your own pictures").click()
+    for page in (explorer, guest):
+        upload(page, ("same.png", png((10, 220, 10))))
+    for page in (explorer, guest):
+        expect(page.locator("#picture figcaption b")).to_have_text("Your pictures")
+    assert served.files() == []
+    context.close()
 
 
 def test_two_users_do_not_meet(explorer: Page, browser: Browser, served: Served) -> None:
@@ -394,13 +460,15 @@ def test_the_keyboard_reaches_every_control(explorer: Page) -> None:
         "pad",
         "direction-1",
         "share",
+        "moved",
+        "move-left",
         "mix",
     }
     reached: set[str] = set()
     ids_around_the_focus = """() => { let part = document.activeElement, ids = [];
         while (part) { ids.push(part.id); part = part.parentElement; } return ids; }"""
     explorer.locator("body").press("Home")
-    for _ in range(60):
+    for _ in range(70):
         explorer.keyboard.press("Tab")
         reached |= set(explorer.evaluate(ids_around_the_focus))
         if wanted <= reached:

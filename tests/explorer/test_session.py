@@ -2,8 +2,11 @@
 
 import json
 import math
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import pytest
@@ -13,8 +16,19 @@ from noise_scenes import opened_by
 from viewslots.errors import UserError
 from viewslots.explorer.opened import Opened
 from viewslots.explorer.paint import SIDE
-from viewslots.explorer.session import LEAST_SPREAD, MOST_EXTRA, MOST_UNDO, REACH, Session, Sessions, compass_of
+from viewslots.explorer.session import (
+    KNOWN,
+    LEAST_SPREAD,
+    MOST_EXTRA,
+    MOST_UNDO,
+    REACH,
+    Session,
+    Sessions,
+    Turns,
+    compass_of,
+)
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.viewpoints.edits import move
 from viewslots.viewpoints.scene import InferredScene, Reader
 
 
@@ -171,7 +185,7 @@ def test_an_object_of_another_scene(opened: Opened, other: Opened) -> None:
     assert codes(session.table.scene) == [*codes(opened.scene), other.scene.objects[1].tolist()]
     assert len(session.table.scene.objects) - 1 in session.table.shown
     assert len(session.table.rendered.nearest_first()) == 3
-    assert "no object 3" in unchanged(session, "take_object", 2)
+    assert "no such object" in unchanged(session, "take_object", 2)
 
 
 def test_exchange_of_objects_is_one_edit(opened: Opened, other: Opened) -> None:
@@ -197,8 +211,8 @@ def test_exchanges_need_no_room(opened: Opened, other: Opened) -> None:
 def test_half_an_exchange_is_none(opened: Opened, other: Opened) -> None:
     session = Session(opened)
     session.open_second(other)
-    assert "no object 3" in unchanged(session, "exchange_objects", 0, 2)
-    assert "no object 3" in unchanged(session, "exchange_objects", 2, 0)
+    assert "no such object" in unchanged(session, "exchange_objects", 0, 2)
+    assert "no such object" in unchanged(session, "exchange_objects", 2, 0)
 
 
 def test_the_background_of_another_scene(opened: Opened, other: Opened) -> None:
@@ -254,11 +268,103 @@ def test_numbers_to_save(opened: Opened, other: Opened) -> None:
     session.take_object(0)
     session.show([1], background=True)
     told = json.loads(json.dumps(session.to_json()))
-    assert told["shown_objects"] == told["nearest_first"] == [2]
+    assert told["shown_objects"] == [2]
+    assert told["in_front"] == []
+    assert told["beyond_the_pictures"] is False
     assert told["viewpoint"] == pytest.approx(session.table.view.tolist(), abs=1e-6)
-    assert told["edits"] == ["object 1 of Noise 2"]
+    assert told["edits"] == ["object 3 of Noise 2"]
     assert told["unedited"]["found"] == 2
     assert told["unedited"]["scores"] is None
+
+
+def test_numbers_go_on_in_the_second_scene(opened: Opened, other: Opened) -> None:
+    """Two objects here, so those of the second scene are 3 and 4, and keep that name when they come over."""
+    session = Session(opened)
+    session.open_second(other)
+    assert [session.table.number_of_second(k) for k in other.scene.present()] == [3, 4]
+    session.take_object(1)
+    assert session.table.in_use() == {1, 2, 4}
+    session.exchange_objects(0, 0)
+    assert session.table.in_use() == {3, 2, 4}
+    session.take_object(1)  # a second copy of 4
+    assert session.table.in_use() == {2, 3, 4, 5}
+    for _ in range(3):
+        session.undo()
+    assert session.table.in_use() == {1, 2}
+
+
+def test_an_object_is_moved_and_brought_back(opened: Opened) -> None:
+    """Where it goes is tested with `move`; here that it goes by what is seen now, and is one edit."""
+    session = Session(opened)
+    session.go_to_picture(1)
+    session.move_object(0, 0.1, 0.0)
+    expected = move(opened.scene, 0, (0.1, 0.0), opened.scene.views[1])
+    torch.testing.assert_close(session.table.scene.objects, expected.objects)
+    assert session.table.edits == ("object 1 moved",)
+    session.undo()
+    assert torch.equal(session.table.scene.objects, opened.scene.objects)
+    assert "no such object" in unchanged(session, "move_object", 2, 0.1, 0.0)
+    assert "plain number" in unchanged(session, "move_object", 0, math.nan, 0.0)
+
+
+def test_marks_are_the_places_of_the_pictures(opened: Opened) -> None:
+    session = Session(opened)
+    for place, mark in enumerate(session.marks()):
+        session.go_to_picture(place)
+        assert session.coordinates()[:2] == pytest.approx(mark, abs=1e-3)
+        assert not session.guesses()
+    session.go_along(2, -KNOWN - 0.1)
+    assert session.guesses()
+
+
+def test_scenes_are_opened_one_after_another() -> None:
+    turns, at_work, most = Turns(most=8, each=8), [], []
+
+    def work(turn: int) -> None:
+        with turns.turn("a"):
+            at_work.append(turn)
+            most.append(len(at_work))
+            at_work.remove(turn)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(50)))
+    assert most == [1] * 50
+
+
+def test_the_line_is_short_and_nobody_fills_it_alone() -> None:
+    turns = Turns(most=3, each=2)
+    with ExitStack() as stack:
+        stack.enter_context(turns.turn("a"))
+        waiting = Event()
+        with ThreadPoolExecutor(2) as pool:
+
+            def wait(who: str) -> None:
+                with turns.turn(who, lambda: waiting.set() or False):
+                    pass
+
+            first = pool.submit(wait, "a")
+            assert waiting.wait(30)
+            with pytest.raises(UserError, match="other scenes"), turns.turn("a"):
+                pass
+            waiting.clear()
+            second = pool.submit(wait, "b")
+            while len(turns._line) < 3:
+                time.sleep(0.01)
+            with pytest.raises(UserError, match="other scenes"), turns.turn("c"):
+                pass
+            stack.close()
+            first.result(30)
+            second.result(30)
+    with turns.turn("c"):
+        pass
+
+
+def test_who_has_left_is_not_waited_for() -> None:
+    turns = Turns()
+    with turns.turn("a"), pytest.raises(UserError, match="nobody waits"), turns.turn("b", lambda: True):
+        pass
+    with turns.turn("c"):
+        pass
 
 
 class Clock:
