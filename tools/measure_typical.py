@@ -9,6 +9,8 @@ alarms), and of others. Scenes "fit" give mean and covariance of the statistics,
 false alarms for each of the two tests; scenes "new" had no say in either.
 """
 
+import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,15 +68,19 @@ def refusals(typical: Typical, statistics: np.ndarray, errors: np.ndarray) -> di
 
 def main(folder: Path, out: Path, *files: str) -> None:
     found: Found = {}
+    read = []
     for file in files:
         with np.load(file) as opened:
-            found |= dict(opened)
+            read.append(json.loads(str(opened["about"])))
+            found |= {name: opened[name] for name in opened.files if name != "about"}
+    command = ["python", "tools/measure_typical.py", str(folder), str(out), *(Path(file).name for file in files)]
     scenes = {name: {"seed": seed, "scenes": count} for name, (seed, count) in KNOWN.items()}
     about = {
         "preset": str(run_preset(folder)["world"]),
         "scenes": scenes,
         "weights_sha256": sha256(folder / "model.safetensors"),
-        "provenance": provenance(),
+        "read": read,
+        "provenance": provenance() | {"command": shlex.join(command)},
     }
     write_json(folder / TYPICAL_FILE, calibrated(found) | about)
     typical = read_typical(folder)

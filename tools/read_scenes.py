@@ -6,6 +6,7 @@ Scenes of the data that the model was trained on, of seeds that no training has 
 kinds; answered as the method answers by default. Files have groups with `image` [S, M, H, W, 3].
 """
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from other_pictures import other_kinds
 
 from viewslots.data.presets import data_preset
+from viewslots.provenance import provenance
 from viewslots.runs import load_run, run_preset
 from viewslots.types import SceneBatch
 from viewslots.viewpoints.familiarity import picture_errors
@@ -73,7 +75,8 @@ def main(folder: str, out: str, device: str, *files: str) -> None:
     for name, images in kinds.items():
         found[f"{name}/statistics"], found[f"{name}/errors"] = read(reader, images)
         print(name, *images.shape, flush=True)
-    np.savez(Path(out), **found)
+    command = {"command": f"python tools/read_scenes.py {folder} {Path(out).name} {device}"}
+    np.savez(Path(out), about=json.dumps(provenance() | command), **found)
 
 
 if __name__ == "__main__":

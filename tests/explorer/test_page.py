@@ -76,7 +76,8 @@ def served(browser: Browser) -> Iterator[Served]:
             errors = process.communicate(timeout=60)[1]
         assert process.returncode == 0, errors
         assert "Traceback" not in errors
-        assert not list(Path(name).iterdir())
+        assert not [path for path in Path(name).rglob("*") if path.is_file()]
+        assert not list(Path(name).glob("viewslots*"))
 
 
 @pytest.fixture
