@@ -2,8 +2,8 @@
 
 python tools/measure_reach.py umbra docs/results/explorer/reach.json [SCENES]
 
-Four pictures are given. The viewpoints of six more are estimated, and told in standard deviations of the given ones; the
-largest of all directions counts. Beside that stands how well these pictures are rebuilt.
+Four pictures are given. The viewpoints of six more are estimated, and told in standard deviations of the given ones;
+the largest of all directions counts. Beside that stands how well these pictures are rebuilt.
 """
 
 import sys

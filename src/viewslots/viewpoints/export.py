@@ -215,6 +215,8 @@ def prepare_folder(out: Path, heading: dict[str, Any]) -> None:
     for name in SHEETS:
         (out / name).unlink(missing_ok=True)
     for name in FOLDERS:
+        if (out / name).is_symlink():
+            raise UserError(f"{out / name}: a link, which may lead anywhere; remove it, or choose another --out")
         (out / name).mkdir(exist_ok=True)
         for file in (out / name).iterdir():
             if OURS.fullmatch(file.name):
