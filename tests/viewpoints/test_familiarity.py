@@ -91,12 +91,12 @@ def test_the_score_and_its_words_by_hand() -> None:
     bad = found((5.0, 4.0), (0.1, 0.2)).warning
     assert bad is not None
     assert bad.startswith("these pictures are unlike")
-    assert "it rebuilds them with 20.0 times the usual error (score 4.0;" in bad
+    assert "the reconstruction error is 20 times the usual one (score 4.0;" in bad
     assert "light" not in bad
     both = found((11.0,), (0.06,)).warning
     assert both is not None
     assert both.startswith("this picture is unlike")
-    assert "unusual and it rebuilds" in both
+    assert "unusual and the reconstruction error" in both
     json.dumps(far.to_json())
 
 

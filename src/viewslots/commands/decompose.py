@@ -59,6 +59,8 @@ def decompose(
     scene = reader.inferred(photos, seed, slots, search)
     warning = unfamiliarity(scene)
     say(f"Warning: {warning}." if warning else f"Found {scene.count} object{'s' * (scene.count != 1)}.")
+    if reader.typical is None:
+        say("Nothing was measured for this model: pictures unlike its training pictures go unnoticed.")
     note = f"Answer of {run}: {search_words(search)}."
     sheets = [decomposition_figure([scene], kind, note, warning).image() for kind in ("perceived", "complete")]
     made = export_scene(scene, out, about(images, search, seed), sheets, photo_overlays(scene))

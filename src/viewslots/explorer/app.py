@@ -34,6 +34,7 @@ QUICK: dict[str, Any] = {
     "concurrency_limit": AT_ONCE,
 }
 """Of everything that answers in a moment: two at once, of all users and controls together."""
+MOST_SECONDS = 600
 AT_HAND = 0.3
 """Seconds within which a scene was at hand already."""
 MOST_GONE = 1024
@@ -284,7 +285,7 @@ class Pace:
         self._clock, self._seconds = clock, 5.0
 
     def seconds(self) -> int:
-        return max(1, round(self._seconds))
+        return min(max(2, round(self._seconds)), MOST_SECONDS)
 
     @contextmanager
     def measured(self) -> Iterator[None]:

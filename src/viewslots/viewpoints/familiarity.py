@@ -104,7 +104,7 @@ class Familiarity:
         if max(self.distances) > self.limits.distance:
             reasons.append("light, colours or detail are unusual")
         if (worst := max(self.errors)) > self.limits.error:
-            reasons.append(f"it rebuilds them with {worst / self.usual_error:.1f} times the usual error")
+            reasons.append(f"the reconstruction error is {worst / self.usual_error:.0f} times the usual one")
         return reasons
 
     def to_json(self) -> dict[str, Any]:
