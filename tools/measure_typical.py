@@ -22,7 +22,7 @@ from read_scenes import KNOWN
 from viewslots.files import sha256, write_json
 from viewslots.provenance import provenance
 from viewslots.runs import run_preset
-from viewslots.viewpoints.familiarity import RATE, TYPICAL_FILE, Typical, read_typical
+from viewslots.viewpoints.familiarity import MOST_VIEWPOINTS, RATE, TYPICAL_FILE, Typical, read_typical, whitening_of
 
 DATA = "generated pictures of CLEVR's spheres, cubes and cylinders on a grey floor"
 RATES = (RATE, "0.05")
@@ -34,12 +34,10 @@ Found = dict[str, np.ndarray]
 
 def calibrated(found: Found) -> dict[str, Any]:
     """What typical.json holds."""
-    known = torch.from_numpy(found["fit/statistics"]).flatten(0, 1)
-    mean, covariance = known.mean(0), torch.cov(known.T)
-    covariance = covariance + RIDGE * torch.diag(covariance.diagonal())
-    typical = Typical(DATA, 1.0, mean, covariance, {})
+    mean, covariance = gaussian(found["fit/statistics"])
+    far = (torch.from_numpy(found["limits/statistics"]) - mean) @ whitening_of(covariance)
     worst = {
-        "distance": typical.lengths(torch.from_numpy(found["limits/statistics"])).amax(1).numpy(),
+        "distance": far.norm(dim=-1).amax(1).numpy(),
         "error": found["limits/errors"].max(1),
     }
     errors = np.concatenate([found["fit/errors"], found["limits/errors"]])
@@ -47,11 +45,27 @@ def calibrated(found: Found) -> dict[str, Any]:
         "data": DATA,
         "errors": {str(share): float(np.quantile(errors, share)) for share in QUANTILES},
         "statistics": {"mean": mean.tolist(), "covariance": covariance.tolist()},
+        "viewpoints": viewpoints(found["fit/views"]),
         "limits": {
             rate: {name: float(np.quantile(values, 1 - float(rate) / 2)) for name, values in worst.items()}
             for rate in RATES
         },
     }
+
+
+def gaussian(values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    known = torch.from_numpy(values).double().flatten(0, 1)
+    covariance = torch.cov(known.T)
+    return known.mean(0), covariance + RIDGE * torch.diag(covariance.diagonal())
+
+
+def viewpoints(codes: np.ndarray) -> dict[str, Any]:
+    """One half of the scenes gives mean and covariance, the other half the limit."""
+    half = len(codes) // 2
+    mean, covariance = gaussian(codes[:half])
+    far = ((torch.from_numpy(codes[half:]).double() - mean) @ whitening_of(covariance)).norm(dim=-1)
+    limit = float(far.flatten().quantile(MOST_VIEWPOINTS))
+    return {"mean": mean.tolist(), "covariance": covariance.tolist(), "limit": limit, "scenes": len(codes)}
 
 
 def refusals(typical: Typical, statistics: np.ndarray, errors: np.ndarray) -> dict[str, Any]:

@@ -29,6 +29,7 @@ VIEWS, AT_ONCE = 4, 50
 KNOWN = {"fit": (20_240_501, 1000), "limits": (20_240_502, 1000), "new": (20_240_503, 500)}
 """Seed and number of scenes."""
 OTHERS = 200
+KEYS = ("statistics", "errors", "views")
 CHANGED = {
     "upside down": lambda image: image[:, :, ::-1],
     "negative": lambda image: 255 - image,
@@ -47,12 +48,12 @@ def known_scenes(preset: str, seed: int, count: int, device: str) -> np.ndarray:
     return np.concatenate(made)
 
 
-def read(reader: Reader, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[S, M, F] statistics and [S, M] errors."""
+def read(reader: Reader, images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[S, M, F] statistics, [S, M] errors and [S, M, D] codes of viewpoints."""
     scenes = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 1, 4, 2, 3).float() / 255
     if images.shape[2:4] != reader.size:
         scenes = torch.stack([read_pictures(image, reader.size) for image in images])
-    errors = []
+    errors, views = [], []
     for first in range(0, len(scenes), AT_ONCE):
         image = scenes[first : first + AT_ONCE].to(reader.device)
         batch = SceneBatch(image, torch.ones(image.shape[:2], dtype=torch.bool, device=reader.device))
@@ -60,7 +61,9 @@ def read(reader: Reader, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for place, pictures in enumerate(image):
             scene = InferredScene(reader, pictures, **vars(answer.scene_codes(place)))
             errors.append(picture_errors(scene).cpu().numpy())
-    return np.stack([picture_statistics(scene).numpy() for scene in scenes]), np.stack(errors)
+            views.append(scene.views.cpu().numpy())
+    statistics = [picture_statistics(scene).numpy() for scene in scenes]
+    return np.stack(statistics), np.stack(errors), np.stack(views)
 
 
 def main(folder: str, out: str, device: str, *files: str) -> None:
@@ -73,7 +76,7 @@ def main(folder: str, out: str, device: str, *files: str) -> None:
             kinds[name] = np.concatenate([group["image"][:, :VIEWS] for group in opened.values()])
     found = {}
     for name, images in kinds.items():
-        found[f"{name}/statistics"], found[f"{name}/errors"] = read(reader, images)
+        found |= {f"{name}/{key}": value for key, value in zip(KEYS, read(reader, images), strict=True)}
         print(name, *images.shape, flush=True)
     command = {"command": f"python tools/read_scenes.py {folder} {Path(out).name} {device}"}
     np.savez(Path(out), about=json.dumps(provenance() | command), **found)

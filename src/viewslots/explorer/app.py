@@ -90,7 +90,7 @@ class Page:
         values = [round(min(max(value, -REACH), REACH), 3) for value in session.coordinates()]
         on_pad = [*values, 0.0][:2]
         sliders = dict(zip(self.camera.sliders, values, strict=False))
-        return {self.camera.pad: [*on_pad, session.pad_moves, True, session.marks()]} | sliders
+        return {self.camera.pad: [*on_pad, session.pad_moves, True, session.marks(), session.horizon()]} | sliders
 
     def after_move(self, session: Session, *untouched: Any) -> Update:
         """Sliders are left alone by their own moves: their user may already be further on. The pad knows by itself."""

@@ -11,7 +11,7 @@ import gradio as gr
 from viewslots.explorer import panels
 from viewslots.explorer.opened import MOST_PICTURES
 from viewslots.explorer.paint import MODES
-from viewslots.explorer.session import KNOWN, REACH
+from viewslots.explorer.session import REACH
 from viewslots.explorer.uploads import MOST_FILES
 
 FIRST_SCENE, SECOND_SCENE, PICTURES = 26, 17, 4
@@ -24,9 +24,9 @@ INTRODUCTION = """# viewslots: turn the camera
 A model was shown a few pictures of one scene, taken from places it was not told. Here you see what it understood: which
 objects there are, what hides behind what, and how all of it looks from somewhere else. Nobody ever told it what an
 object is."""
-CAMERA = f"""Drag the dot, or use its arrow keys: left and right, up and down are the two directions in which the given
-pictures differ most. Rings with numbers are the places of the pictures. Beyond the dashed square, or {KNOWN:.0f} on a
-slider, the model guesses. The sliders are the same directions, and finer ones."""
+CAMERA = """Drag the dot, or use its arrow keys: left and right, up and down are the two directions in which the given
+pictures differ most. Rings with numbers are the places of the pictures. Beyond the dashed line the model guesses: 99 of
+100 viewpoints that it knows lie within. The sliders are the same directions, and finer ones."""
 WAYS = {"left": (-0.1, 0.0), "right": (0.1, 0.0), "up": (0.0, -0.1), "down": (0.0, 0.1)}
 """Shares of the picture by which one click moves an object: right, down."""
 
@@ -173,7 +173,7 @@ def camera_parts(directions: int) -> CameraParts:
             [0.0, 0.0],
             html_template=asset("pad.html"),
             css_template=asset("pad.css"),
-            js_on_load=asset("pad.js").replace("REACH", str(REACH)).replace("KNOWN", str(KNOWN)),
+            js_on_load=asset("pad.js").replace("REACH", str(REACH)),
             elem_id="pad",
             padding=True,
         )

@@ -21,13 +21,14 @@ from viewslots.errors import UserError
 from viewslots.explorer.opened import Facts, Opened
 from viewslots.explorer.paint import MODES, Rgb, painted
 from viewslots.viewpoints.edits import exchange_backgrounds, move, put_in_place, take
+from viewslots.viewpoints.familiarity import Region, known_viewpoints
 from viewslots.viewpoints.paths import axes_of
 from viewslots.viewpoints.scene import InferredScene, View
 
 REACH = 3.0
 """How far a slider goes either way."""
-KNOWN = 2.0
-"""Nearly all pictures of a scene lie within: beyond, the model guesses (docs/explorer.md)."""
+CORNERS = 48
+"""Of the line on the pad beyond which the model guesses."""
 LEAST_SPREAD = 0.15
 """Of an axis along which the pictures hardly differ: a full slider must still move the camera."""
 MOST_UNDO = 20
@@ -64,6 +65,27 @@ class Compass:
 def compass_of(scene: InferredScene) -> Compass:
     found = axes_of(scene)
     return Compass(found.mean, found.axes, found.spreads.clamp(min=LEAST_SPREAD))
+
+
+def ellipse(compass: Compass, view: Float[Tensor, "D"], region: Region) -> list[list[float]]:
+    """Where the plane of the first two coordinates through a viewpoint leaves a region.
+
+    In the region's own units a place (x, y) of the plane is b + A (x, y), and the line is where that has the length of
+    the limit.
+    """
+    start, axes, scale = (each.detach().cpu().double() for each in (view, compass.axes[:2], compass.scale[:2]))
+    x, y = compass.coordinates(view)[:2]
+    A = ((scale[:, None] * axes) @ region.whitening).T
+    b = (start - region.mean) @ region.whitening - A @ torch.tensor([x, y], dtype=torch.float64)
+    inverse = torch.linalg.inv(A.T @ A)
+    middle = -inverse @ A.T @ b
+    left = region.limit**2 - float((b + A @ middle).square().sum())
+    if left <= 0:
+        return []
+    angle = torch.arange(CORNERS, dtype=torch.float64) * (2 * torch.pi / CORNERS)
+    circle = torch.stack([angle.cos(), angle.sin()])
+    line = middle[:, None] + left**0.5 * torch.linalg.cholesky(inverse) @ circle
+    return [[round(value, 3) for value in corner] for corner in line.T.tolist()]
 
 
 def between(a: Float[Tensor, "D"], b: Float[Tensor, "D"], share: float) -> Float[Tensor, "D"]:
@@ -108,6 +130,10 @@ class Table:
     @cached_property
     def compass(self) -> Compass:
         return compass_of(self.opened.scene)
+
+    @property
+    def region(self) -> Region:
+        return known_viewpoints(self.scene.reader)
 
     @cached_property
     def rendered(self) -> View:
@@ -175,8 +201,15 @@ class Session:
         return [[round(value, 3) for value in [*place, 0.0][:2]] for place in places]
 
     def guesses(self) -> bool:
-        """Whether the camera stands further out than pictures of a scene do."""
-        return max(map(abs, self.coordinates())) > KNOWN + 1e-3
+        """Whether the camera stands where 99 % of the viewpoints that the model knows do not."""
+        return self.table.region.distance(self.table.view) > self.table.region.limit
+
+    def horizon(self) -> list[list[float]]:
+        """Corners of the line on the pad beyond which the model guesses, the other directions as they are; none where
+        it guesses everywhere."""
+        if len(self.table.view) < 2:
+            return []
+        return ellipse(self.table.compass, self.table.view, self.table.region)
 
     def _picture(self, picture: int) -> int:
         count = len(self.table.opened.images)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
+from scipy.stats import chi2
 from torch import Tensor
 
 from viewslots.errors import UserError
@@ -24,9 +25,11 @@ from viewslots.files import read_json
 from viewslots.viewpoints.statistics import STATISTICS, picture_statistics
 
 if TYPE_CHECKING:
-    from viewslots.viewpoints.scene import InferredScene
+    from viewslots.viewpoints.scene import InferredScene, Reader
 
 TYPICAL_FILE = "typical.json"
+MOST_VIEWPOINTS = 0.99
+"""Share of known viewpoints that lie in their region."""
 RATE = "0.01"
 """Share of scenes of the known kind that are refused; the key of the limits in use."""
 
@@ -37,6 +40,37 @@ class Limits:
 
     distance: float
     error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Where codes of viewpoints lie: a Gaussian, and how far from its middle they come."""
+
+    mean: Float[Tensor, "D"]
+    covariance: Float[Tensor, "D D"]
+    limit: float
+    """Mahalanobis distance within which 99 % of them are."""
+
+    @cached_property
+    def whitening(self) -> Float[Tensor, "D D"]:
+        return whitening_of(self.covariance)
+
+    def distance(self, view: Float[Tensor, "D"]) -> float:
+        return float(((view.detach().cpu().double() - self.mean) @ self.whitening).norm())
+
+
+def known_viewpoints(reader: "Reader") -> Region:
+    """Of the scenes that a model knows, as measured; else of the prior."""
+    if reader.typical is not None:
+        return reader.typical.viewpoints
+    D = reader.view_dim
+    limit = float(chi2.ppf(MOST_VIEWPOINTS, D)) ** 0.5
+    return Region(torch.zeros(D, dtype=torch.float64), torch.eye(D, dtype=torch.float64), limit)
+
+
+def whitening_of(covariance: Float[Tensor, "F F"]) -> Float[Tensor, "F F"]:
+    """A Mahalanobis distance is the length of a difference times this."""
+    return torch.linalg.inv(torch.linalg.cholesky(covariance)).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +86,12 @@ class Typical:
     """Of `picture_statistics`."""
     limits: Mapping[str, Limits]
     """By the share of scenes of this kind, four pictures each, of which a picture is beyond one of the two."""
+    viewpoints: Region
+    """Where its codes of their viewpoints lie."""
 
     @cached_property
     def whitening(self) -> Float[Tensor, "F F"]:
-        """The distance is the length of a difference times this."""
-        return torch.linalg.inv(torch.linalg.cholesky(self.covariance)).T
+        return whitening_of(self.covariance)
 
     def distances(self, images: Float[Tensor, "M 3 H W"]) -> Float[Tensor, "M"]:
         """Mahalanobis, of the statistics of each picture."""
@@ -168,16 +203,21 @@ def read_typical(folder: Path) -> Typical | None:
 
 def typical_from(values: Mapping[str, Any]) -> Typical:
     """What typical.json holds, checked."""
-    mean = torch.tensor(values["statistics"]["mean"], dtype=torch.float64)
-    covariance = torch.tensor(values["statistics"]["covariance"], dtype=torch.float64)
-    if mean.shape != (STATISTICS,) or covariance.shape != (STATISTICS, STATISTICS):
+    statistics, viewpoints = gaussian_from(values["statistics"]), gaussian_from(values["viewpoints"])
+    if len(statistics[0]) != STATISTICS:
         raise ValueError(f"statistics must be {STATISTICS} numbers and their covariance")
     limits = {rate: Limits(float(one["distance"]), float(one["error"])) for rate, one in values["limits"].items()}
-    usual = float(values["errors"]["0.5"])
-    positive = [usual, *(value for one in limits.values() for value in vars(one).values())]
+    usual, region = float(values["errors"]["0.5"]), Region(*viewpoints, float(values["viewpoints"]["limit"]))
+    positive = [usual, region.limit, *(value for one in limits.values() for value in vars(one).values())]
     if RATE not in limits or not all(0 < value < float("inf") for value in positive):
         raise ValueError(f"limits must be positive, and there must be some for {RATE}")
-    typical = Typical(str(values["data"]), usual, mean, covariance, limits)
-    if not bool(torch.isfinite(typical.whitening).all() & torch.isfinite(mean).all()):
-        raise ValueError("statistics must be finite")
-    return typical
+    return Typical(str(values["data"]), usual, *statistics, limits, region)
+
+
+def gaussian_from(values: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    mean, covariance = (torch.tensor(values[name], dtype=torch.float64) for name in ("mean", "covariance"))
+    if mean.dim() != 1 or covariance.shape != (len(mean), len(mean)):
+        raise ValueError("a mean must be a list of numbers, and their covariance a square of them")
+    if not bool(torch.isfinite(whitening_of(covariance)).all() & torch.isfinite(mean).all()):
+        raise ValueError("mean and covariance must be finite")
+    return mean, covariance
