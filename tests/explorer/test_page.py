@@ -292,11 +292,13 @@ def test_the_picture_is_in_sight_beside_every_slider(explorer: Page) -> None:
         assert -1 <= box["y"] <= 800 - box["height"]
 
 
-def test_beyond_the_pictures_the_model_says_that_it_guesses(explorer: Page) -> None:
-    start = shown(explorer)
+def test_beyond_the_line_the_model_says_that_it_guesses(explorer: Page) -> None:
+    assert explorer.locator("#pad polygon").get_attribute("points")
     assert "guesses" not in explorer.locator("#picture figcaption").inner_text()
-    slide(explorer, "direction-1", presses=1, key="End")
-    changed(explorer, start)
+    for name in ("direction-1", "direction-2", "direction-3"):
+        before = shown(explorer)
+        slide(explorer, name, presses=1, key="End")
+        changed(explorer, before)
     expect(explorer.locator("#picture figcaption")).to_contain_text("here the model guesses")
 
 

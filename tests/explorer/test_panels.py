@@ -96,8 +96,9 @@ def test_a_legend_for_near_and_far(opened: Opened) -> None:
 
 def test_where_the_model_guesses_it_says_so(opened: Opened) -> None:
     session = Session(opened)
+    session.go_to(0, 0)
     assert "guesses" not in panels.main_picture(session)
-    session.go_along(0, 2.6)
+    session.table = replace(session.table, view=torch.full_like(session.table.view, 4.0))
     assert "here the model guesses" in panels.main_picture(session)
 
 

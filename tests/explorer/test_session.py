@@ -17,7 +17,6 @@ from viewslots.errors import UserError
 from viewslots.explorer.opened import Opened
 from viewslots.explorer.paint import SIDE
 from viewslots.explorer.session import (
-    KNOWN,
     LEAST_SPREAD,
     MOST_EXTRA,
     MOST_UNDO,
@@ -29,7 +28,9 @@ from viewslots.explorer.session import (
 )
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.viewpoints.edits import move
+from viewslots.viewpoints.familiarity import RATE, Limits, Region, Typical
 from viewslots.viewpoints.scene import InferredScene, Reader
+from viewslots.viewpoints.statistics import STATISTICS
 
 
 def unchanged(session: Session, *operation: object) -> str:
@@ -312,9 +313,45 @@ def test_marks_are_the_places_of_the_pictures(opened: Opened) -> None:
     for place, mark in enumerate(session.marks()):
         session.go_to_picture(place)
         assert session.coordinates()[:2] == pytest.approx(mark, abs=1e-3)
-        assert not session.guesses()
-    session.go_along(2, -KNOWN - 0.1)
-    assert session.guesses()
+
+
+def measured(opened: Opened, limit: float) -> Opened:
+    """By a model whose known viewpoints lie in a slanted region around the pictures."""
+    random = np.random.default_rng(0)
+    slant = random.normal(size=(3, 3))
+    region = Region(opened.scene.views.mean(0).double(), torch.from_numpy(slant @ slant.T + np.eye(3)), limit)
+    flat = torch.eye(STATISTICS, dtype=torch.float64)
+    typical = Typical("x", 1.0, flat[0], flat, {RATE: Limits(1.0, 1.0)}, region)
+    return replace(opened, scene=replace(opened.scene, reader=replace(opened.scene.reader, typical=typical)))
+
+
+def test_the_line_on_the_pad_is_where_guessing_begins(opened: Opened) -> None:
+    """Its corners have exactly the limit's distance, by numpy; a step further out the model guesses, inside not."""
+    session = Session(measured(opened, limit=0.2))
+    session.go_along(2, 0.4)
+    region, horizon = session.table.region, np.array(session.horizon())
+    precision = np.linalg.inv(region.covariance.numpy())
+    middle, tested = horizon.mean(0), 0
+    for corner in horizon[np.abs(1.1 * horizon).max(1) < REACH]:
+        session.go_to(*corner)
+        apart = session.table.view.double().numpy() - region.mean.numpy()
+        assert np.sqrt(apart @ precision @ apart) == pytest.approx(0.2, abs=0.002)
+        assert session.coordinates()[2] == pytest.approx(0.4, abs=1e-3)
+        for share, beyond in ((0.9, False), (1.1, True)):
+            session.go_to(*(middle + share * (corner - middle)))
+            assert session.guesses() == beyond
+        tested += 1
+    assert tested > 10
+    session = Session(measured(opened, limit=1e-3))
+    session.go_along(2, 1.0)
+    assert session.horizon() == []
+
+
+def test_without_measured_figures_the_prior_tells_where_guessing_begins(opened: Opened) -> None:
+    """99 % of three standard normal numbers, by Monte Carlo."""
+    session = Session(opened)
+    lengths = np.linalg.norm(np.random.default_rng(0).normal(size=(200_000, 3)), axis=1)
+    assert session.table.region.limit == pytest.approx(np.quantile(lengths, 0.99), abs=0.03)
 
 
 def test_scenes_are_opened_one_after_another() -> None:

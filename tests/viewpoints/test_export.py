@@ -180,7 +180,7 @@ def test_planted_links_are_not_followed(scene: InferredScene, tmp_path: Path, na
     (out / name).symlink_to(elsewhere)
     before = {path: path.read_bytes() for path in [elsewhere, *elsewhere.glob("*")] if path.is_file()}
     if name != "sheet.png":
-        with pytest.raises(UserError, match="link|regular"):
+        with pytest.raises(UserError, match=r"link|regular"):
             export_scene(scene, out, {})
     else:
         export_scene(scene, out, {}, [Image.new("RGB", (3, 3))])

@@ -17,6 +17,7 @@ from viewslots.viewpoints.familiarity import (
     RATE,
     Familiarity,
     Limits,
+    Region,
     Typical,
     familiarity,
     picture_errors,
@@ -61,7 +62,8 @@ def test_distances_are_mahalanobis() -> None:
     random = np.random.default_rng(1)
     known = random.normal(size=(500, STATISTICS)) @ random.normal(size=(STATISTICS, STATISTICS))
     mean, covariance = known.mean(0), np.cov(known.T)
-    typical = Typical("x", 1.0, torch.from_numpy(mean), torch.from_numpy(covariance), {})
+    around = Region(torch.zeros(2).double(), torch.eye(2).double(), 3.0)
+    typical = Typical("x", 1.0, torch.from_numpy(mean), torch.from_numpy(covariance), {}, around)
     asked = random.normal(size=(7, STATISTICS))
     slow = [np.sqrt((one - mean) @ np.linalg.inv(covariance) @ (one - mean)) for one in asked]
     np.testing.assert_allclose(typical.lengths(torch.from_numpy(asked)), slow, rtol=1e-6)
@@ -108,7 +110,8 @@ def test_nothing_is_said_where_nothing_was_measured(scene: InferredScene, compac
 def good_file() -> dict[str, object]:
     statistics = {"mean": [0.0] * STATISTICS, "covariance": np.eye(STATISTICS).tolist()}
     limits = {RATE: {"distance": 9.0, "error": 0.01}}
-    return {"data": "x", "errors": {"0.5": 0.001}, "statistics": statistics, "limits": limits}
+    viewpoints = {"mean": [0.0, 1.0], "covariance": [[2.0, 0.0], [0.0, 1.0]], "limit": 3.0}
+    return {"data": "x", "errors": {"0.5": 0.001}, "statistics": statistics, "limits": limits, "viewpoints": viewpoints}
 
 
 def test_measured_figures_are_read_or_refused(tmp_path: Path) -> None:
@@ -117,6 +120,7 @@ def test_measured_figures_are_read_or_refused(tmp_path: Path) -> None:
     file.write_text(json.dumps(good_file()))
     typical = read_typical(tmp_path)
     assert typical is not None
+    assert typical.viewpoints.distance(torch.tensor([2.0, 2.0])) == pytest.approx((4 / 2 + 1) ** 0.5)
     assert typical.lengths(torch.full((1, STATISTICS), 2.0)).item() == pytest.approx(2 * STATISTICS**0.5)
     flat = {"mean": [0.0] * STATISTICS, "covariance": np.zeros((STATISTICS, STATISTICS)).tolist()}
     for change in (
@@ -127,6 +131,9 @@ def test_measured_figures_are_read_or_refused(tmp_path: Path) -> None:
         {"limits": {RATE: {"distance": -1, "error": 1}}},
         {"limits": {RATE: {"distance": "far", "error": 1}}},
         {"errors": {}},
+        {"viewpoints": {}},
+        {"viewpoints": {"mean": [0.0], "covariance": [[-1.0]], "limit": 3.0}},
+        {"viewpoints": {"mean": [0.0], "covariance": [[1.0]], "limit": 0}},
     ):
         file.write_text(json.dumps(good_file() | change))
         with pytest.raises(UserError, match=r"typical\.json") as error:
