@@ -8,6 +8,7 @@ import pytest
 from viewslots.data.presets import DATA_PRESETS, data_preset
 from viewslots.errors import UserError
 from viewslots.scenes.clevr import CLEVR_M
+from viewslots.scenes.tabletop.family import TABLETOP
 
 MULTI = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4")
 SINGLE = ("clevr", "dsprites", "abstract")
@@ -22,15 +23,17 @@ PAPER = {
 
 
 def test_names() -> None:
-    assert set(DATA_PRESETS) == set(PAPER) | {"clevr-mixed"}
-    assert len({preset.about for preset in DATA_PRESETS.values()}) == 8
+    assert set(DATA_PRESETS) == set(PAPER) | {"clevr-mixed"} | set(TABLETOP)
+    assert len({preset.about for preset in DATA_PRESETS.values()}) == 11
 
 
 @pytest.mark.parametrize("name", sorted(DATA_PRESETS))
 def test_worlds_know_what_they_say(name: str) -> None:
-    world = data_preset(name).world(None)
+    preset = data_preset(name)
+    world = preset.world(None) if preset.sized is None else preset.sized(16, 20)
     pictures = world.render([world.sample(0, "train", 0)], world.slots("train"))
     assert pictures.keys() == world.keys
+    assert pictures.image.shape[2:4] == (world.height, world.width)
 
 
 @pytest.mark.parametrize("name", MULTI)
@@ -78,6 +81,14 @@ def test_splits_hold_as_many_objects_as_the_paper_says(name: str) -> None:
 def test_multi_view_presets_are_their_worlds() -> None:
     for name in MULTI:
         assert data_preset(name).world(None) is CLEVR_M[name]
+
+
+def test_only_the_tabletop_sets_have_other_sizes() -> None:
+    assert {name for name, preset in DATA_PRESETS.items() if preset.sized} == set(TABLETOP)
+    for name in TABLETOP:
+        world = data_preset(name).world(None)
+        assert (world.views, world.height, world.width) == (10, 128, 128)
+        assert [world.slots(split) for split in ("train", "valid", "test1", "test2-large")] == [6, 6, 6, 9]
 
 
 def test_only_two_sets_take_outside_art(tmp_path: Path) -> None:

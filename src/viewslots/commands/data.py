@@ -4,14 +4,26 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 from tyro.extras import literal_type_from_choices
 
 from viewslots.data.sources.kinds import KINDS
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
-DataName = Literal["clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed", "clevr", "dsprites", "abstract"]
+DataName = Literal[
+    "clevr-m1",
+    "clevr-m2",
+    "clevr-m3",
+    "clevr-m4",
+    "clevr-mixed",
+    "tabletop",
+    "tabletop-plain",
+    "tabletop-still",
+    "clevr",
+    "dsprites",
+    "abstract",
+]
 QualityName = Literal["fast", "reference"]
 Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as many as in the paper)")]
 
@@ -20,6 +32,7 @@ def make_data(
     preset: Positional[DataName],
     /,
     out: Path,
+    size: Annotated[str | None, arg(metavar="N|HxW", help_behavior_hint="(default: the set's own)")] = None,
     seed: int = 0,
     train_scenes: Scenes = None,
     valid_scenes: Scenes = None,
@@ -30,11 +43,12 @@ def make_data(
     batch: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 8 on a CPU, 64 on a GPU)")] = None,
     art: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: our own drawings)")] = None,
 ) -> None:
-    """Render a data set of the paper with the whole truth in it. If interrupted, the same command finishes it.
+    """Render a data set with the whole truth in it. If interrupted, the same command finishes it.
 
     Args:
         preset: Which data set.
         out: Folder to make.
+        size: Pictures of NxN or HxW pixels; for the tabletop sets.
         seed: Scene i of a split depends on the seed, the split and i alone.
         train_scenes: Scenes to train on.
         valid_scenes: Scenes to validate on.
@@ -52,9 +66,10 @@ def make_data(
     if art is not None and not chosen.takes_art:
         raise UserError(f"--art: {preset} is made without outside art; leave it out")
     where = pick_device(device)
+    world = chosen.world(art) if size is None else sized_world(preset, size)
     with Progress("scenes") as progress:
         path = make_dataset(
-            chosen.world(art),
+            world,
             chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes),
             out,
             preset=preset,
@@ -68,7 +83,23 @@ def make_data(
     print(path)
 
 
+def sized_world(preset: str, size: str) -> "World":
+    """The world of a data set in pictures of another size."""
+    from viewslots.data.presets import data_preset
+    from viewslots.scenes.tabletop.table_scene import MAX_PIXELS
+
+    make = data_preset(preset).sized
+    height, width = read_size(size) or (0, 0)
+    if make is None:
+        raise UserError(f"--size: {preset} has one size; leave it out")
+    if not 8 <= min(height, width) <= max(height, width) <= MAX_PIXELS:
+        raise UserError(f"--size {size}: pictures have 8 to {MAX_PIXELS} pixels a side")
+    return make(height, width)
+
+
 if TYPE_CHECKING:
+    from viewslots.scenes.world import World
+
     KindName = str
 else:
     KindName = literal_type_from_choices(list(KINDS))
@@ -87,6 +118,7 @@ def import_data(
     cameras: bool = True,
     resolution: Annotated[str | None, arg(metavar="HxW", help_behavior_hint="(default: 128x128)")] = None,
     background: Annotated[int | None, arg(metavar="LEVEL", help_behavior_hint="(default: as the set has it)")] = None,
+    per_view_masks: FlagCreatePairsOff[bool] = False,
 ) -> None:
     """Make a data set from pictures of your own or a public data set. If interrupted, the same command finishes it.
 
@@ -104,13 +136,15 @@ def import_data(
         cameras: Whether to read cameras.
         resolution: Of octscenes: the folder to read.
         background: Of uorf: grey level of the background in masks.
+        per_view_masks: Of pictures: masks number the objects of each view alone. Scores of single pictures then have a
+            value, those over views have none.
     """
     from viewslots.data.checks import check_dataset
     from viewslots.data.import_data import Import
     from viewslots.data.import_data import import_data as import_scenes
     from viewslots.data.sources.source import Options
 
-    options = Options(views, resolution, background, masks, cameras)
+    options = Options(views, resolution, background, masks, cameras, per_view_masks)
     asked = Import(read_size(size), crop, split, options)
     with Progress("files") as looking, Progress("scenes") as progress:
         path, notes = import_scenes(kind, source, out, asked, looking=looking, progress=progress)
@@ -182,7 +216,7 @@ def render(
     seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: the scene's own key)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Render one CLEVR scene (JSON) to an .npz: pictures, the truth about them, cameras, linear radiance.
+    """Render one CLEVR or tabletop scene (JSON) to an .npz: pictures, the truth about them, cameras, linear radiance.
 
     Args:
         scene: A scene as JSON: objects, lights, one view or several (docs/data-format.md).
@@ -194,16 +228,14 @@ def render(
     from dataclasses import replace
 
     from viewslots.data.exchange.npz import require_npz, save_npz
-    from viewslots.scenes.render import render_views
-    from viewslots.scenes.spec import Scene
+    from viewslots.scenes.descriptions import load_scene, render_any
 
     require_npz(out)
-    description = Scene.load(scene)
+    description = load_scene(scene)
     if seed is not None:
         description = replace(description, key=seed % 2**32)
     with Progress("parts") as progress:
-        slots = len(description.objects)
-        pictures, linear = render_views([description], slots, pick_device(device), quality, progress)
+        pictures, linear = render_any(description, pick_device(device), quality, progress)
     arrays = {key: getattr(pictures, key)[0] for key in pictures.keys() if key != "num_objects"}  # noqa: SIM118
     arrays["linear"] = linear[0]
     print(save_npz(out, arrays))
