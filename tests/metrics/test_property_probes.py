@@ -54,7 +54,7 @@ def test_the_small_network_is_as_good_as_scikit_learns(rng: np.random.Generator)
     def label(codes: np.ndarray) -> np.ndarray:
         return (codes[:, 0] * codes[:, 1] > 0).astype(int)
 
-    shared = {"hidden_layer_sizes": (HIDDEN,), "alpha": 1.0, "solver": "lbfgs", "random_state": 0, "max_iter": 500}
+    shared = {"hidden_layer_sizes": (HIDDEN,), "alpha": 1.0, "solver": "lbfgs", "random_state": 0, "max_iter": 5000}
     model = MLPClassifier(**shared).fit(codes, label(codes))
     odds = fit_one("mlp", Kinds("ab"), codes, label(codes), 1.0)(new)
     shares = np.exp(odds) / np.exp(odds).sum(1, keepdims=True)
