@@ -12,6 +12,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -55,12 +56,12 @@ class Served:
         return [path for path in self.temporary.rglob("*") if path.is_file()]
 
 
-@pytest.fixture(scope="module")
-def served(browser: Browser) -> Iterator[Served]:
+@contextmanager
+def serving(*words: str, end: signal.Signals = signal.SIGTERM) -> Iterator[Served]:
     """`viewslots explore` of the faster model, in a process of its own. It leaves nothing on the disk."""
     with tempfile.TemporaryDirectory() as name:
         process = subprocess.Popen(
-            [sys.executable, "-m", "viewslots", "explore", "compact", "--port", "0", "--device", "cpu"],
+            [sys.executable, "-m", "viewslots", "explore", "compact", "--port", "0", "--device", "cpu", *words],
             env={**os.environ, "TMPDIR": name},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -72,12 +73,18 @@ def served(browser: Browser) -> Iterator[Served]:
             assert told, process.communicate()[1]
             yield Served(json.loads(told)["address"], Path(name))
         finally:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(end)
             errors = process.communicate(timeout=60)[1]
         assert process.returncode == 0, errors
         assert "Traceback" not in errors
         assert not [path for path in Path(name).rglob("*") if path.is_file()]
         assert not list(Path(name).glob("viewslots*"))
+
+
+@pytest.fixture(scope="module")
+def served(browser: Browser) -> Iterator[Served]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
@@ -494,3 +501,18 @@ def test_the_middleware_stands_before_the_real_server(served: Served) -> None:
     for path in ("/gradio_api/info", "/gradio_api/file=/etc/passwd", "/gradio_api/openapi.json", "/docs"):
         assert answer(served.address + path)[0] == 404
     assert answer(served.address, Host="evil.example")[0] == 421
+
+
+def test_a_page_for_others_asks_for_its_token(page: Page) -> None:
+    """By the printed address a browser comes in and stays; nobody else does. A closed terminal ends it cleanly."""
+    with serving("--host", "0.0.0.0", end=signal.SIGHUP) as server:
+        address, _, token = server.address.replace("0.0.0.0", "127.0.0.1").partition("/?token=")
+        assert len(token) >= 20
+        for path in ("/", "/config", "/?token=wrong"):
+            assert answer(address + path)[0] == 401
+        page.set_default_timeout(PATIENCE)
+        page.goto(f"{address}/?token={token}")
+        expect(page.locator("#picture img")).to_be_visible()
+        assert page.url == f"{address}/"
+        upload(page, ("a.png", png((10, 220, 10))))
+        expect(page.locator("#notice")).to_contain_text("Do not trust")

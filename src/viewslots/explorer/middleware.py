@@ -30,6 +30,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 UPLOAD, JOIN, PROGRESS = "/gradio_api/upload", "/gradio_api/queue/join", "/gradio_api/upload_progress"
+STARTUP = "/gradio_api/startup-events"
+"""What the framework asks itself when it starts, without a cookie; it tells nothing."""
 OPEN_TO_READ = re.compile(
     r"/|/config/?|/theme\.css|/gradio_api/theme\.css|/favicon\.ico|/robots\.txt"
     r"|/(assets|static|svelte)/[\w./@-]+"
@@ -117,7 +119,7 @@ class AccessMiddleware:
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
             self.check_host(headers.get("host", ""))
             check_address(scope["method"], scope["path"])
-            if self.token is not None and not knows(self.token, headers):
+            if self.token is not None and scope["path"] != STARTUP and not knows(self.token, headers):
                 return await self.admit(scope, send)
             if scope["path"] == PROGRESS:  # of uploads that the framework takes: there are none
                 return await reply(with_headers(send), 200, 'data: {"msg": "done"}\n\n', "text/event-stream")
@@ -166,7 +168,7 @@ class AccessMiddleware:
         assert self.token is not None
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         if scope["path"] != "/" or not hmac.compare_digest(given.encode(), self.token.encode()):
-            raise Refusal(403, "open the address that `viewslots explore` printed: it has a token")
+            raise Refusal(401, "open the address that `viewslots explore` printed: it has a token")
         cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
