@@ -19,6 +19,7 @@ from viewslots.scenes import film
 from viewslots.scenes.descriptions import load_scene
 from viewslots.scenes.geometry import Vec
 from viewslots.scenes.tabletop import expose as exposing
+from viewslots.scenes.tabletop import meet as meeting
 from viewslots.scenes.tabletop import stage as staging
 from viewslots.scenes.tabletop import textures
 from viewslots.scenes.tabletop.bodies import KINDS, WHOLE
@@ -292,6 +293,14 @@ def test_what_scattered_rays_take_the_sky_for_does_not_matter(monkeypatch: pytes
     assert not np.array_equal(ours, other)
 
 
+def test_direct_light_of_a_bright_sky_is_not_clamped() -> None:
+    """Walls are black: the table sees the sky alone, which is as many times brighter as the environment."""
+    room = replace(ROOM, floor=Finish(WHITE))
+    dark = (replace(LAMP, radiance=(0.0, 0.0, 0.0)),)
+    one, many = (lit_table(a_scene(room=replace(room, environment=(e,) * 3), lamps=dark)) for e in (1.0, 100.0))
+    assert many / 100 == pytest.approx(one, rel=0.01)
+
+
 @pytest.mark.parametrize("alpha", [0.05, 0.3, 0.8])
 def test_reflected_rays_follow_the_glossy_lobe(alpha: float) -> None:
     """The mean weight of sampled directions is the integral of the lobe, and so is that of any function of them."""
@@ -392,6 +401,13 @@ def test_what_is_wrong_is_named(path: tuple[Any, ...], value: Any, said: str) ->
         TableScene.from_dict(tree)
 
 
+def test_pictures_without_objects_count_too() -> None:
+    tree = a_scene(height=1024, width=1024).to_dict()
+    tree["views"] *= 50
+    with pytest.raises(UserError, match="split the views"):
+        TableScene.from_dict(tree)
+
+
 # --- The rules --------------------------------------------------------------------------------------------------------
 
 
@@ -480,6 +496,10 @@ def test_pixels_depend_neither_on_batches_nor_on_bands(monkeypatch: pytest.Monke
     banded, light = render_tables(scenes, 6)
     assert np.array_equal(light, linear)
     assert np.array_equal(banded.shadows, together.shadows)
+    monkeypatch.setattr(meeting, "PAIRS_AT_ONCE", {"cpu": 1000})
+    chunked, light = render_tables(scenes, 6)
+    assert np.array_equal(light, linear)
+    assert np.array_equal(chunked.shapes, together.shapes)
 
 
 def test_many_scenes_in_one_call_give_the_pixels_of_each() -> None:

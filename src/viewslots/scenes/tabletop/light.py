@@ -405,14 +405,16 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     some, under = points.take(index), coat.take(index)
     around = around_of(stage, some.row)
     heading = scattered(stage, some.normal, *some.place.even(11))
-    pedestal = around.pedestal.map(lambda part: part.expand(heading.x.shape))
-    arriving = incoming(stage, some.rays(heading), some.place, torch.zeros_like(under.gloss), pedestal)
+    # Not above what a scattered ray may bring: direct light of the sky is not clamped.
+    pedestal = around.pedestal.map(lambda part: part.clamp_max(BRIGHTEST))
+    bright = pedestal.map(lambda part: part.expand(heading.x.shape))
+    arriving = incoming(stage, some.rays(heading), some.place, torch.zeros_like(under.gloss), bright)
     sky = free_of_table(stage, some, sky_light(around, some, *some.place.even(31, lattice=3)))
     _, hidden = shadowed_by(stage, some, sky)
     strength = sky.strength * (1 / math.pi)
     strength[hidden] = 0.0
     arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST))
-    arriving = arriving + (around.environment - around.pedestal).scaled(strength)
+    arriving = arriving + (around.environment - pedestal).scaled(strength)
     total.put(index, (under.color * arriving).scaled(1 - under.gloss))
 
     index = which(coat.gloss > 0)
