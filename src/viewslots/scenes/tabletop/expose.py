@@ -111,7 +111,8 @@ class _Shot:
         return Rays(cameras.row[view], taken(cameras.position, view), heading)
 
     def places(self, view: Tensor, pixel: Tensor, sample: Tensor) -> Places:
-        return Places(self.cameras.key[view], self.column[pixel] + film.PAD, self.line[pixel] + film.PAD, sample)
+        number = (self.column[pixel] + film.PAD) + ((self.line[pixel] + film.PAD) << 12)
+        return Places(film.mix(self.cameras.key[view], number), sample)
 
 
 def _offsets(positions: film.SubPixels, device: torch.device) -> tuple[Tensor, Tensor]:
