@@ -130,13 +130,14 @@ def test_hyperparameters_of_the_paper(field: str) -> None:
 
 
 def test_second_stages_start_from_the_first() -> None:
-    """The full circle of viewpoints from the half circle, with the same networks; umbra from a short OCLOC on its
-    own data, which `train` runs by itself."""
+    """The full circle of viewpoints from the half circle, with the same networks; umbra otherwise from a short OCLOC on
+    its own data, which `train` runs by itself."""
     starts = {name: made.optimisation.pretrained_preset for name, made in EXPERIMENTS.items()}
     stages = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
-    kinds = ("ocloc", "ocloc-compact", "per-view", "per-view-compact")
+    kinds = ("ocloc", "ocloc-compact", "per-view", "per-view-compact", "umbra")
     second = {f"{kind}/{data}": f"{kind}/{before}" for kind in kinds for data, before in stages.items()}
-    sets = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed", "dsprites", "abstract", "clevr")
+    second["umbra/clevr-mixed"] = "umbra/clevr-m1"
+    sets = ("clevr-m1", "clevr-m2", "dsprites", "abstract", "clevr")
     kinds_before = {"dsprites": "ocloc-compact", "abstract": "ocloc-compact", "clevr": "ocloc-compact"}
     own = {f"umbra/{data}": f"{kinds_before.get(data, 'ocloc-first')}/{data}" for data in sets}
     own["umbra-tiny/clevr-m1"] = "ocloc-tiny/clevr-m1"
@@ -198,9 +199,21 @@ def test_short_names() -> None:
     assert not SHORT_NAMES.keys() & EXPERIMENTS.keys()
 
 
+def test_near_names_are_suggested() -> None:
+    for wrong, meant in {
+        "tinny": "tiny",
+        "umbra/clevr-m9": "umbra/clevr-m",
+        "slot-atention/clevr": "slot-attention/clevr",
+    }.items():
+        with pytest.raises(UserError, match=f"did you mean .*{meant}"):
+            experiment(wrong)
+    with pytest.raises(UserError, match="unknown experiment 'zzz'; viewslots info lists all"):
+        experiment("zzz")
+
+
 @pytest.mark.parametrize("name", ["nope", "", "ocloc", "clevr-m9", "umbra/clevr-m9", "ocloc/clevr-m1/"])
 def test_unknown_names(name: str) -> None:
-    with pytest.raises(UserError, match=f"unknown experiment {name!r}; known are clevr-m1.*ocloc/clevr-m1"):
+    with pytest.raises(UserError, match=f"unknown experiment {name!r}; .*viewslots info lists all"):
         experiment(name)
     with pytest.raises(UserError, match="unknown experiment"):
         describe(name)
@@ -280,6 +293,8 @@ def test_learning_rates_of_the_published_runs() -> None:
     near = replace(first, neighbours=0.2, neighbour_steps=1_000)
     assert [near.within_at(step) for step in (0, 500, 1_000, 5_000)] == pytest.approx([0.2, 0.6, 1.0, 1.0])
     assert near.squeezed(0.1).neighbour_steps == 100
+    with pytest.raises(UserError, match=r"neighbours=0\.2 lasts for 0 steps: set neighbour_steps too"):
+        replace(first, neighbours=0.2)
     assert second.learning_rate_at(0) == pytest.approx(1e-4)
     assert second.pretrained_preset == "ocloc/clevr-m2"
 

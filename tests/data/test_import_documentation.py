@@ -75,7 +75,8 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_page_names_every_kind_and_options_that_exist() -> None:
     assert [shlex.split(line)[2] for line in PUBLIC] == [kind for kind in KINDS if kind != "pictures"]
     assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", PAGE, re.MULTILINE)) == set(KINDS) - {"pictures"}
-    options = {f"--{name}" for name in signature(import_data).parameters} | {"--no-masks", "--no-cameras"}
+    options = {f"--{name.replace('_', '-')}" for name in signature(import_data).parameters}
+    options |= {"--no-masks", "--no-cameras", "--per-scene"}  # the last is of evaluate
     assert set(re.findall(r"--[a-z][a-z-]*", PAGE.partition(TRAINING)[0])) <= options
 
 

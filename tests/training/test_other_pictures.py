@@ -114,7 +114,7 @@ def test_the_explorer_opens_its_scenes(runs: dict[str, Path], data: dict[str, Pa
     reader, split = load(str(runs[name])), held_out(Store.open(data[name]))
     assert (split.name, len(split)) == ("valid", 1)
     opened = open_numbered(reader, split, 7, 2)
-    assert opened.title == "Scene 0 of valid"
+    assert opened.title.startswith("Scene 0 of valid: ")  # and what the folder is called
     assert opened.images.shape == (2, 3, *TAKEN[name])
     assert opened.truth is None
     assert facts_of(opened, 0).scores is None

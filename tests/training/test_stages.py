@@ -123,6 +123,27 @@ def test_a_signal_at_the_last_step_of_the_first_stage_stops(
     assert_same_chain(chain, run)
 
 
+@pytest.mark.parametrize("during", ["validate", "save"])
+def test_a_signal_after_the_last_step_of_the_first_stage_stops_too(
+    chain: Path, shapes: Path, tmp_path: Path, during: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, act = tmp_path / "run", getattr(Training, during)
+
+    def signalled(self: Training) -> None:
+        if self.done == FIRST:
+            os.kill(os.getpid(), signal.SIGTERM)
+        act(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, during, signalled)
+        with pytest.raises(SystemExit) as left:
+            train(NAME, data=shapes, run=run, **SHORT)
+    assert left.value.code == 128 + signal.SIGTERM
+    assert saved_steps(run) == []
+    resume(run)
+    assert_same_chain(chain, run)
+
+
 def test_two_processes_hand_over_as_one(shapes: Path, tmp_path: Path) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     options = {"steps": 10, "batch": 4, "checkpoint_every": 5, "validate_every": 5}
@@ -169,7 +190,7 @@ def plan(preset: str, *words: str, **options: Any) -> RunSettings:
 
 def test_the_recipe_is_that_of_the_research_log() -> None:
     """Entry 18: `compact` squeezed to 12,000 steps, then `umbra` squeezed to 4,000; numbers by hand."""
-    for data in ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed"):
+    for data in ("clevr-m1", "clevr-m2"):
         made = plan(f"umbra/{data}")
         first = made.first
         assert first is not None
@@ -188,6 +209,15 @@ def test_the_recipe_is_that_of_the_research_log() -> None:
     old = asdict(COMPACT) | {"sigma_x": 0.1, "feature_kernel": 5}
     assert asdict(plan("umbra").first.model) == old | {"start": old["start"] | {"log_sigma": -3.0}}
     assert [plan(f"umbra/{data}").first.steps for data in ("dsprites", "abstract", "clevr")] == [30_000] * 3
+
+
+def test_the_full_circle_goes_on_from_the_half_circle() -> None:
+    """Entry 19: 10,000 steps at 4e-4 from a trained umbra, nothing of the recipe of fine-tuning."""
+    with pytest.raises(UserError, match="starts from a trained umbra/clevr-m1: first run"):
+        plan("umbra/clevr-m3")
+    for data in ("clevr-m3", "clevr-m4", "clevr-mixed"):
+        made = experiment(f"umbra/{data}")
+        assert (made.schedule.steps, made.optimisation.learning_rate, made.tuning) == (10_000, 4e-4, None)
 
 
 def test_a_squeezed_chain_keeps_its_shares() -> None:
@@ -213,6 +243,8 @@ def test_what_counts_for_which_stage() -> None:
         plan("umbra", "first.model.slots=3", init="some")
     with pytest.raises(UserError, match=r"model\.darkest: no such field"):
         plan("umbra", "first.model.darkest=1")
+    with pytest.raises(UserError, match=r"first\.schedule\.steps: the first stage has its share of --steps"):
+        plan("umbra", "first.schedule.steps=100")
     with pytest.raises(UserError, match="unknown section 'first'"):
         plan("compact", "first.model.slots=3")
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 from tyro.extras import literal_type_from_choices
 
 from viewslots.data.sources.kinds import KINDS
@@ -118,6 +118,7 @@ def import_data(
     cameras: bool = True,
     resolution: Annotated[str | None, arg(metavar="HxW", help_behavior_hint="(default: 128x128)")] = None,
     background: Annotated[int | None, arg(metavar="LEVEL", help_behavior_hint="(default: as the set has it)")] = None,
+    per_view_masks: FlagCreatePairsOff[bool] = False,
 ) -> None:
     """Make a data set from pictures of your own or a public data set. If interrupted, the same command finishes it.
 
@@ -135,13 +136,15 @@ def import_data(
         cameras: Whether to read cameras.
         resolution: Of octscenes: the folder to read.
         background: Of uorf: grey level of the background in masks.
+        per_view_masks: Of pictures: masks number the objects of each view alone. Scores of single pictures then have a
+            value, those over views have none.
     """
     from viewslots.data.checks import check_dataset
     from viewslots.data.import_data import Import
     from viewslots.data.import_data import import_data as import_scenes
     from viewslots.data.sources.source import Options
 
-    options = Options(views, resolution, background, masks, cameras)
+    options = Options(views, resolution, background, masks, cameras, per_view_masks)
     asked = Import(read_size(size), crop, split, options)
     with Progress("files") as looking, Progress("scenes") as progress:
         path, notes = import_scenes(kind, source, out, asked, looking=looking, progress=progress)

@@ -79,6 +79,17 @@ class ViewpointAnswer(NewViewsAnswer, Protocol):
     def new_views(self, batch: SceneBatch, generator: torch.Generator) -> "ViewpointAnswer": ...
 
 
+@runtime_checkable
+class ObjectCodesAnswer(Answer, Protocol):
+    """An answer that has a code of every object; any answer may have them."""
+
+    @property
+    def object_codes(self) -> Float[Tensor, "B *M K D"]:
+        """All that is found of each object but its masks, in the order of the object layers: the mean of a posterior
+        where there is one. With an axis of views where slots of different views have nothing to do with one another."""
+        ...
+
+
 @dataclass(frozen=True)
 class SceneCodes:
     """One scene as codes that can be edited and seen from anywhere."""

@@ -7,8 +7,7 @@ neither on the device's generator nor on the order of work. It does depend on ho
 why the batch size is part of the protocol and is written into the results.
 """
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -18,11 +17,10 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset, SceneTruth
-from viewslots.data.store import SplitArrays, Store
+from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, HeldOutViews, LastViews
 from viewslots.errors import UserError
-from viewslots.methods.contract import Method, NewViewsAnswer, Search, ViewpointAnswer
-from viewslots.methods.inputs import check_slots
+from viewslots.methods.contract import Method, NewViewsAnswer, ViewpointAnswer
 from viewslots.metrics.extras import (
     MASK_SCORES,
     NOVEL_SCORES,
@@ -32,17 +30,27 @@ from viewslots.metrics.extras import (
     novel_view_extras,
     scene_extras,
 )
-from viewslots.metrics.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
+from viewslots.metrics.lpips import Lpips
+from viewslots.metrics.probes import CAMERA_SCORES
+from viewslots.metrics.property_probes import ObjectRows
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
+from viewslots.protocol.plan import BATCH as BATCH
+from viewslots.protocol.plan import Plan as Plan
+from viewslots.protocol.plan import batches, fewest_views, keyed_generator
+from viewslots.protocol.plan import shown_to as shown_to
+from viewslots.protocol.probing import (
+    Fitting,
+    camera_scores,
+    object_rows,
+    property_scores,
+    require_properties,
+    view_codes,
+)
 from viewslots.protocol.repeats import Repeats
 from viewslots.types import Progress, SceneBatch
 
-BATCH = 20
-"""Scenes at once: fits a small GPU with 8 views and 11 slots."""
 HELD_OUT_VIEWS = 4
 """Last pictures of a scene, whose viewpoints are estimated for the novel-view error; fewer where M leaves fewer."""
-FIT_SPLIT = "valid"
-"""Where the probes of the view codes are fitted."""
 NOVEL_MASKS = ("novel_view_ari", "novel_view_fg_ari")
 NEEDED_FOR = {
     "segment": (
@@ -58,46 +66,22 @@ NEEDED_FOR = {
     "shadows": ("ari_a_without_shadows", "shadow_claimed"),
     "camera": CAMERA_SCORES,
     "num_objects": ("by_objects",),
+    "identities": (*METRICS, "fg_ari", "mbo", "miou", "ari_a_without_shadows", "identity"),
 }
 """Kinds of truth, and the scores that a data set without them cannot have."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is asked."""
-
-    split: str
-    views: int
-    """M, the first of the stored views; M1 in viewpoint estimation."""
-    slots: int
-    new_views: int | None = None
-    """M2 of viewpoint estimation, the last of the stored views; None: plain decomposition."""
-    repeats: int = 5
-    seed: int = 0
-    batch: int = BATCH
-    extras: bool = True
-    search: Search | None = None
-    """How far answers are searched for; None: plain answers."""
-
-    def require(self, stored: int) -> None:
-        counts = {"repeats": self.repeats, "batch": self.batch, "views": self.views, "slots": self.slots}
-        for name, value in counts.items():
-            if value < 1:
-                raise UserError(f"{name}: must be at least 1, not {value}")
-        check_slots(self.slots)
-        new = 0 if self.new_views is None else self.new_views
-        if self.new_views is not None and new < 1:
-            raise UserError(f"new views: must be at least 1, not {new}")
-        if self.views + new > stored:
-            asked = f"{self.views} views" + (f" and {new} new ones" if new else "")
-            raise UserError(f"{asked} asked for, but scenes have {stored}; ask for fewer")
-
-
 @torch.no_grad()
 def evaluate(
-    method: Method, store: Store, plan: Plan, device: str = "cpu", progress: Progress = lambda done, total: None
+    method: Method,
+    store: Store,
+    plan: Plan,
+    device: str = "cpu",
+    progress: Progress = lambda done, total: None,
+    lpips: Lpips | None = None,
 ) -> Repeats:
     """All repeats of all scenes of a split, scored."""
+    require_properties(store, plan)
     dataset = shown_to(method, store, plan.split, device)
     plan.require(dataset.split.size.views if plan.new_views is None else fewest_views(dataset.split))
     if plan.new_views is not None and not method.shows_new_views:
@@ -108,15 +92,22 @@ def evaluate(
         seen = Seen.of(dataset, scenes, plan)
         truths.append(Facts.of(seen.truth))
         for repeat, parts in enumerate(scored):
-            parts.append(answered(method, seen, plan, repeat))
+            parts.append(answered(method, seen, plan, repeat, lpips))
             progress(scenes[0] * plan.repeats + (repeat + 1) * len(scenes), len(dataset) * plan.repeats)
     facts = Facts.concatenate(truths)
     if "pose" in dataset.split:
         facts = replace(facts, unknown=facts.unknown - {"camera"})
     extras = [SceneRatios.concatenate([part.extras for part in parts]) for parts in scored]
+    fitting = Fitting(method, store, plan, device)
     if plan.extras and plan.new_views is None:
-        cameras = camera_scores(method, store, dataset, plan, scored, facts)
+        known = "camera" not in facts.unknown
+        codes = [joined([part.view_codes for part in parts]) if known else None for parts in scored]
+        cameras = camera_scores(fitting, store, plan, dataset.split, codes)
         extras = [one.merge(two) for one, two in zip(extras, cameras, strict=True)]
+    if plan.probes is not None:
+        rows = [ObjectRows.concatenate([part.objects for part in parts if part.objects]) for parts in scored]
+        found = property_scores(fitting, store, plan, rows, len(dataset))
+        extras = [one.merge(two) for one, two in zip(extras, found, strict=True)]
     return Repeats(
         [SceneScores.concatenate([part.scores for part in parts]) for parts in scored],
         extras,
@@ -124,40 +115,6 @@ def evaluate(
         facts.hidden,
         missing_scores(facts.unknown, method, plan),
     )
-
-
-def shown_to(
-    method: Method, store: Store, split: str, device: str, size: tuple[int, int] | None = None
-) -> SceneDataset:
-    """The scenes of a split as the method is shown them: in the size it takes, with their cameras if it asks for those.
-
-    A method whose `image_size` is None takes any `size`; None: pictures as they are.
-    """
-    arrays, options = store.split(split), dict[str, Any]()
-    if method.needs_camera:
-        options["camera"] = True
-    size = method.image_size or size
-    if size not in (None, (arrays.size.height, arrays.size.width)):
-        options["size"] = size
-    return SceneDataset(arrays, device=device, **options)
-
-
-def fewest_views(arrays: SplitArrays) -> int:
-    """Of any scene: so many first and last views can be asked for without any being both."""
-    return int(arrays["num_views"].min()) if "num_views" in arrays else arrays.size.views
-
-
-def knows_cameras(arrays: SplitArrays) -> bool:
-    return "camera" in arrays or "pose" in arrays
-
-
-def keyed_generator(*words: object) -> torch.Generator:
-    digest = hashlib.sha256(repr(words).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
-
-
-def batches(scenes: int, size: int) -> Iterator[list[int]]:
-    return (list(range(first, min(first + size, scenes))) for first in range(0, scenes, size))
 
 
 @dataclass(frozen=True)
@@ -179,8 +136,7 @@ class Seen:
         """Scenes with fewer views than are asked for show all they have, padded."""
         M, split = plan.views, dataset.split
         given = dataset.batch(scenes, FirstViews(M), padded_to=M)
-        counts = np.full(len(split), split.size.views) if split.view_counts is None else split.view_counts
-        held_out = torch.from_numpy(counts[scenes] > M).to(given.image.device)
+        held_out = torch.from_numpy(split.view_counts[scenes] > M).to(given.image.device)
         if plan.new_views is not None:
             last = LastViews(plan.new_views)
             return cls(scenes[0], given, dataset.batch(scenes, last), held_out, dataset.truth(scenes, last))
@@ -190,6 +146,11 @@ class Seen:
             return cls(scenes[0], given, None, held_out, truth)
         rest = HeldOutViews(M, room)
         return cls(scenes[0], given, dataset.batch(scenes, rest), held_out, truth, dataset.truth(scenes, rest))
+
+
+def joined(columns: Sequence[Any]) -> Any:
+    """Along the scenes; None where it is not known of all."""
+    return None if any(column is None for column in columns) else np.concatenate(columns)
 
 
 @dataclass(frozen=True)
@@ -205,14 +166,12 @@ class Facts:
         def plain(values: Tensor | None) -> Any:
             return None if values is None else values.cpu().numpy()
 
-        unknown = frozenset(name for name in NEEDED_FOR if getattr(truth, name) is None)
+        told = {name: getattr(truth, name) for name in NEEDED_FOR}
+        unknown = frozenset(name for name, value in told.items() if value is None or value is False)
         return cls(plain(truth.num_objects), plain(hidden_share(truth)), unknown)
 
     @classmethod
     def concatenate(cls, parts: "Sequence[Facts]") -> "Facts":
-        def joined(columns: Sequence[Any]) -> Any:
-            return None if any(column is None for column in columns) else np.concatenate(columns)
-
         return cls(
             joined([part.num_objects for part in parts]),
             joined([part.hidden for part in parts]),
@@ -239,14 +198,15 @@ def missing_scores(unknown: frozenset[str], method: Method, plan: Plan) -> dict[
 
 @dataclass(frozen=True)
 class Scored:
-    """One answer for a batch: its scores, and its view codes where cameras may be read from them."""
+    """One answer for a batch: its scores, and its codes where cameras or properties may be read from them."""
 
     scores: SceneScores
     extras: SceneRatios
-    view_codes: Float[np.ndarray, "B M D"] | None
+    view_codes: Float[np.ndarray, "B M D"] | None = None
+    objects: ObjectRows | None = None
 
 
-def answered(method: Method, seen: Seen, plan: Plan, repeat: int) -> Scored:
+def answered(method: Method, seen: Seen, plan: Plan, repeat: int, lpips: Lpips | None) -> Scored:
     """Infer once; then ask for everything that the plan wants.
 
     New views go on with the generator as the inference left it.
@@ -257,67 +217,30 @@ def answered(method: Method, seen: Seen, plan: Plan, repeat: int) -> Scored:
     if plan.new_views is not None:
         assert viewing is not None
         assert seen.new is not None
-        decomposition = viewing.new_views(seen.new, generator).decomposition()
-        extras = scene_extras(decomposition, seen.truth, seen.new) if plan.extras else SceneRatios({})
-        return Scored(score_scenes(decomposition, seen.truth), extras, None)
-    decomposition = answer.decomposition()
-    scores = score_scenes(decomposition, seen.truth)
+        decomposition, shown = viewing.new_views(seen.new, generator).decomposition(), seen.new
+    else:
+        decomposition, shown = answer.decomposition(), seen.given
+    scores, objects, codes = score_scenes(decomposition, seen.truth), None, None
+    if plan.probes is not None:
+        scenes = range(seen.first, seen.first + len(shown.image))
+        objects = object_rows(answer, decomposition, seen.truth, scenes, method)
     if not plan.extras:
-        return Scored(scores, SceneRatios({}), None)
-    extras = scene_extras(decomposition, seen.truth, seen.given)
-    novel = novel_views(viewing, seen, generator)
-    codes = plain_codes(cast(ViewpointAnswer, answer)) if method.has_viewpoints else None
-    return Scored(scores, extras.merge(novel), codes)
+        return Scored(scores, SceneRatios({}), None, objects)
+    extras = scene_extras(decomposition, seen.truth, shown, lpips)
+    if plan.new_views is None:
+        extras = extras.merge(novel_views(viewing, seen, generator, lpips))
+        codes = view_codes(cast(ViewpointAnswer, answer)) if method.has_viewpoints else None
+    return Scored(scores, extras, codes, objects)
 
 
-def novel_views(viewing: NewViewsAnswer | None, seen: Seen, generator: torch.Generator) -> SceneRatios:
+def novel_views(
+    viewing: NewViewsAnswer | None, seen: Seen, generator: torch.Generator, lpips: Lpips | None
+) -> SceneRatios:
     """Held-out pictures, of which the viewpoints alone were estimated: can the scene be seen from there?"""
     if viewing is None or seen.new is None or seen.new_truth is None:
-        return SceneRatios(dict.fromkeys(NOVEL_SCORES, Ratio.nothing(len(seen.given.image))))
+        names = NOVEL_SCORES if lpips is None else (*NOVEL_SCORES, "novel_view_lpips")
+        return SceneRatios(dict.fromkeys(names, Ratio.nothing(len(seen.given.image))))
     shown = viewing.new_views(seen.new, generator).decomposition()
     counted = seen.new.view_mask & seen.held_out[:, None]
     truth = replace(seen.new_truth, view_mask=counted)
-    return novel_view_extras(shown, truth, replace(seen.new, view_mask=counted))
-
-
-def plain_codes(answer: ViewpointAnswer) -> Float[np.ndarray, "B M D"]:
-    return answer.view_codes.double().cpu().numpy()
-
-
-def camera_scores(
-    method: Method, store: Store, dataset: SceneDataset, plan: Plan, scored: Sequence[Sequence[Scored]], facts: Facts
-) -> list[SceneRatios]:
-    """R2 of the probes, a repeat each, fitted on the codes of the validation scenes in as many views."""
-    nothing = [SceneRatios({name: Ratio.nothing(len(dataset)) for name in CAMERA_SCORES})] * plan.repeats
-    if not method.has_viewpoints or "camera" in facts.unknown or FIT_SPLIT not in store.splits:
-        return nothing
-    if fewest_views(dataset.split) < plan.views:  # padded views have no code worth a probe
-        return nothing
-    fit = shown_to(method, store, FIT_SPLIT, str(dataset.device))
-    count = min(len(fit), FIT_SCENES)
-    if count < 2 or fewest_views(fit.split) < plan.views or not knows_cameras(fit.split):
-        return nothing
-    probes = CameraProbes(fitted_codes(method, fit, plan, count), cameras(fit, plan)[:count])
-    true = cameras(dataset, plan)
-    return [SceneRatios(probes.score(repeat_codes(parts), true)) for parts in scored]
-
-
-def fitted_codes(method: Method, fit: SceneDataset, plan: Plan, count: int) -> Float[np.ndarray, "S M D"]:
-    """View codes of the first validation scenes."""
-    codes = []
-    for scenes in batches(count, plan.batch):
-        batch, generator = fit.batch(scenes, FirstViews(plan.views)), keyed_generator(plan.seed, FIT_SPLIT, scenes[0])
-        answer = method.infer(batch, generator, plan.slots, plan.search)
-        codes.append(plain_codes(cast(ViewpointAnswer, answer)))
-    return np.concatenate(codes)
-
-
-def repeat_codes(parts: Sequence[Scored]) -> Float[np.ndarray, "S M D"]:
-    return np.concatenate([part.view_codes for part in parts if part.view_codes is not None])
-
-
-def cameras(dataset: SceneDataset, plan: Plan) -> Float[np.ndarray, "S M 3"]:
-    """True positions behind the pictures that are shown; the last column of a pose is one."""
-    if "camera" in dataset.split:
-        return np.asarray(dataset.split["camera"])[:, : plan.views]
-    return np.asarray(dataset.split["pose"])[:, : plan.views, :3, 3]
+    return novel_view_extras(shown, truth, replace(seen.new, view_mask=counted), lpips)

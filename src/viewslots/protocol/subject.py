@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from viewslots.data.format import Plan
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment, slots_for
 from viewslots.files import FIRST, METRICS_FILE, METRICS_LIMIT, read_bounded, read_json
@@ -104,16 +105,17 @@ def training_seconds(metrics: Path) -> float | None:
     return round(total, 1) if last else None
 
 
-def default_slots(about: Mapping[str, Any], data_preset: str | None, split: str) -> int:
-    """As trained, or as the paper tests with more objects; what learns nothing takes the data set's numbers."""
+def default_slots(about: Mapping[str, Any], data: Plan, split: str) -> int:
+    """As trained, or as the paper tests with more objects; what learns nothing takes the data set's numbers: the
+    paper's for its data sets, else as many as there are objects in a scene of the split at most."""
     trained = known_experiment(about["preset"])
     if not split.startswith("test2") and "trained_slots" in about:
         return int(about["trained_slots"])
     if trained is not None and split.startswith("test2"):
         return trained.test_slots
-    slots = slots_for(data_preset, split)
-    if slots is None:
-        known = data_preset or "this data set"
+    slots = slots_for(data.preset, split) or data.splits[split].slots
+    if not slots:
+        known = data.preset or "this data set"
         raise UserError(f"--slots: say how many objects may be found in {known}; nothing tells")
     return slots
 

@@ -16,7 +16,7 @@ from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run
 from viewslots.types import Decomposition, SceneBatch
 from viewslots.viewpoints.familiarity import Typical, read_typical
-from viewslots.viewpoints.photos import Pictured, read_pictures
+from viewslots.viewpoints.photos import Photo, Pictured, read_photos, read_pictures
 
 PRESENT = 0.5
 """An object is present from this probability on."""
@@ -56,6 +56,13 @@ class View:
     def nearest_first(self) -> list[int]:
         """The shown objects, from near to far."""
         return sorted(self.shown, key=lambda k: -float(self.order[k]))
+
+    def overlapping(self) -> list[tuple[int, int]]:
+        """Pairs (near, far) of shown objects whose complete shapes meet: of these alone a picture tells the order."""
+        inside = self.complete >= 0.5
+        nearest = self.nearest_first()
+        pairs = [(near, far) for place, near in enumerate(nearest) for far in nearest[place + 1 :]]
+        return [(near, far) for near, far in pairs if bool((inside[near] & inside[far]).any())]
 
     def segment(self) -> Tensor:
         """[H, W] int64: the layer that is seen most at each pixel; 0 is the background, k + 1 object k."""
@@ -133,10 +140,11 @@ class Reader:
     @torch.no_grad()
     def inferred(self, images: Pictured, seed: int, slots: int | None, search: Search | None) -> "InferredScene":
         """`decompose` by this very search; None is the plain answer."""
-        batch = self.batch(images)
+        photos = () if isinstance(images, Tensor) else tuple(read_photos(images, self.size))
+        batch = self.batch(photos or images)
         answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
         assert isinstance(answer, SceneAnswer)
-        return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer)
+        return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer, photos=photos)
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":
@@ -169,6 +177,8 @@ class InferredScene:
     """Probabilities; present if >= 0.5."""
     answer: SceneAnswer | None = field(default=None, repr=False)
     """All that was inferred from the pictures; edits leave it as it is."""
+    photos: tuple[Photo, ...] = field(default=(), repr=False)
+    """The pictures as they were given, with the way back to their own pixels; none for tensors."""
 
     def present(self) -> list[int]:
         return [k for k, probability in enumerate(self.presence.tolist()) if probability >= PRESENT]

@@ -152,7 +152,6 @@ TINY_OPTIMISATION = Optimisation(
 
 HALF_CIRCLE, FULL_CIRCLE = ("clevr-m1", "clevr-m2"), {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
 """Of viewpoints. The paper trains on a half circle first, and goes on from there to the full one."""
-MULTI_VIEW = (*HALF_CIRCLE, *FULL_CIRCLE)
 
 
 def multi_view(method: str, kind: str, model: OclocConfig) -> dict[str, Experiment]:
@@ -197,7 +196,7 @@ EXPERIMENTS = {
         f"ocloc-first/{data}": Experiment("ocloc", data, COMPACT_FIRST, OclocSchedule(), Optimisation()).squeezed(
             FIRST_STEPS
         )
-        for data in (*MULTI_VIEW, "clevr-mixed")
+        for data in HALF_CIRCLE
     },
     "ocloc-tiny/clevr-m1": Experiment(
         "ocloc", "clevr-m1", TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=2, test_slots=3

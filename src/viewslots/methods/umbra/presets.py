@@ -7,7 +7,8 @@ from viewslots.methods.experiment import Experiment, Recipe
 from viewslots.methods.ocloc.presets import (
     COMPACT_FIRST,
     COMPACT_SINGLE,
-    MULTI_VIEW,
+    FULL_CIRCLE,
+    HALF_CIRCLE,
     TEST_SLOTS,
     TINY,
     TINY_OPTIMISATION,
@@ -23,8 +24,9 @@ UMBRA_SCHEDULE = UmbraSchedule(
 )
 """As cold as the first stage ends."""
 UMBRA_OPTIMISATION = Optimisation(decay_steps=5_334, warmup_steps=400, single_view_steps=0)
-MULTI_STEPS, SINGLE_STEPS = 4_000, 10_000
-"""Of the second stage, after 12,000 and 30,000 steps of the first (docs/research-log.md, entries 18 and 21)."""
+MULTI_STEPS, SINGLE_STEPS, WIDE_STEPS = 4_000, 10_000, 10_000
+"""Of the second stage, after 12,000 and 30,000 steps of the first (docs/research-log.md, entries 18 and 21), and on the
+full circle of viewpoints after the half circle (entry 19)."""
 
 TUNING = Recipe(
     replace(UMBRA_SCHEDULE, steps=2_000, mixture_until=0.0, costs_until=0.0),
@@ -32,6 +34,8 @@ TUNING = Recipe(
 )
 """Mixture and prices are there from the first step, as the weights know them. The rate falls to an eighth: few scenes
 are seen hundreds of times."""
+
+MIXED = {"clevr-mixed": "clevr-m1"}
 
 FLAT = {"darkest": 0.0}
 """Where nothing casts shadows."""
@@ -47,16 +51,20 @@ def two_stages(
     return Experiment("umbra", data, model, UMBRA_SCHEDULE, optimisation, tuning=tuning, **sizes).squeezed(steps)
 
 
+def full_circle(data: str, before: str) -> Experiment:
+    """From umbra of the half circle: from scratch, objects change their slots when the camera goes around."""
+    optimisation = replace(UMBRA_OPTIMISATION, learning_rate=4e-4, pretrained_preset=f"umbra/{before}")
+    return Experiment("umbra", data, UMBRA, UMBRA_SCHEDULE, optimisation).squeezed(WIDE_STEPS)
+
+
 def single_view(data: str) -> Experiment:
     model = UmbraConfig(**vars(COMPACT_SINGLE[data]) | {"sigma_x": 0.1} | ({} if data == "clevr" else FLAT))
     return two_stages(data, model, "ocloc-compact", SINGLE_STEPS, 64, views=1, test_slots=TEST_SLOTS[data])
 
 
 EXPERIMENTS = {
-    **{
-        f"umbra/{data}": two_stages(data, UMBRA, "ocloc-first", MULTI_STEPS, 32)
-        for data in (*MULTI_VIEW, "clevr-mixed")
-    },
+    **{f"umbra/{data}": two_stages(data, UMBRA, "ocloc-first", MULTI_STEPS, 32) for data in HALF_CIRCLE},
+    **{f"umbra/{data}": full_circle(data, before) for data, before in (FULL_CIRCLE | MIXED).items()},
     **{f"umbra/{data}": single_view(data) for data in COMPACT_SINGLE},
     "umbra-tiny/clevr-m1": two_stages(
         *("clevr-m1", UmbraConfig(**vars(TINY)), "ocloc-tiny", 600, TINY_OPTIMISATION.batch_size, 1e-3),
