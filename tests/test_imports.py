@@ -7,13 +7,14 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "viewslots"
 
-FREE = {"viewslots", "errors", "types", "files"}
+FREE = {"viewslots", "errors", "types", "files", "pulse"}
 """What everything may import."""
 MAY_IMPORT = {
     "errors": set(),
     "types": set(),
     "files": set(),
     "provenance": set(),
+    "pulse": set(),
     "scenes": {"scenes"},
     "data": {"data", "scenes"},
     "methods": {"methods"},

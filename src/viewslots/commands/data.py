@@ -11,7 +11,9 @@ from viewslots.data.sources.kinds import KINDS
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
-DataName = Literal["clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed", "clevr", "dsprites", "abstract"]
+DataName = Literal[
+    "clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed", "clevr", "dsprites", "abstract", "tiny-clevr"
+]
 QualityName = Literal["fast", "reference"]
 Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as many as in the paper)")]
 
@@ -52,7 +54,7 @@ def make_data(
     if art is not None and not chosen.takes_art:
         raise UserError(f"--art: {preset} is made without outside art; leave it out")
     where = pick_device(device)
-    with Progress("scenes") as progress:
+    with Progress("scenes", "rendering") as progress:
         path = make_dataset(
             chosen.world(art),
             chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes),
@@ -112,9 +114,9 @@ def import_data(
 
     options = Options(views, resolution, background, masks, cameras)
     asked = Import(read_size(size), crop, split, options)
-    with Progress("files") as looking, Progress("scenes") as progress:
+    with Progress("files", "looking") as looking, Progress("scenes", "importing") as progress:
         path, notes = import_scenes(kind, source, out, asked, looking=looking, progress=progress)
-    with Progress("scenes") as progress:
+    with Progress("scenes", "checking") as progress:
         report = check_dataset(path, progress)
     for note in notes:
         say(f"note: {note}")
@@ -142,7 +144,7 @@ def export_data(folder: Positional[Path], /, out: Path) -> None:
     from viewslots.data.exchange.folders import export_folders
     from viewslots.data.store import Store
 
-    with Progress("scenes") as progress:
+    with Progress("scenes", "writing") as progress:
         print(export_folders(Store.open(folder), out, progress))
 
 
@@ -156,7 +158,7 @@ def check_data(folder: Positional[Path], /) -> None:
 
     from viewslots.data.checks import check_dataset
 
-    with Progress("scenes") as progress:
+    with Progress("scenes", "checking") as progress:
         report = check_dataset(folder, progress)
     print_json({"ok": True} | asdict(report))
 
@@ -170,7 +172,7 @@ def convert(source: Positional[Path], destination: Positional[Path], /) -> None:
     """
     from viewslots.data.exchange.hdf5 import convert as convert_files
 
-    with Progress("scenes") as progress:
+    with Progress("scenes", "converting") as progress:
         print(convert_files(source, destination, progress))
 
 
@@ -201,7 +203,7 @@ def render(
     description = Scene.load(scene)
     if seed is not None:
         description = replace(description, key=seed % 2**32)
-    with Progress("parts") as progress:
+    with Progress("parts", "rendering") as progress:
         slots = len(description.objects)
         pictures, linear = render_views([description], slots, pick_device(device), quality, progress)
     arrays = {key: getattr(pictures, key)[0] for key in pictures.keys() if key != "num_objects"}  # noqa: SIM118

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from viewslots.errors import UserError
-from viewslots.terminal import Device, pick_device, print_json, say
+from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained)")]
 
@@ -43,15 +43,17 @@ def decompose(
 
     from viewslots.figures.decompositions import decomposition_figure
     from viewslots.provenance import provenance
+    from viewslots.pulse import heard
     from viewslots.viewpoints.export import SCENE_FILE, SHEETS, export_scene, require_free
     from viewslots.viewpoints.scene import load, search_words, with_starts
 
     if not images:
         raise UserError("name at least one picture")
     require_free(out)
-    reader = load(run, device=pick_device(device), which=which)
-    search = with_starts(reader.search, starts)
-    scene = reader.inferred(images, seed, slots, search)
+    with Progress("%", "decomposing") as progress, heard(progress.share):
+        reader = load(run, device=pick_device(device), which=which)
+        search = with_starts(reader.search, starts)
+        scene = reader.inferred(images, seed, slots, search)
     note = f"Answer of {run}: {search_words(search)}."
     sheets = [decomposition_figure([scene], kind, note).image() for kind in ("perceived", "complete")]
     about = {

@@ -150,7 +150,7 @@ def _evaluated(
         asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan.preset, asked["split"])
     )
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})
-    with Progress("scenes") as progress:
+    with Progress("answers", "evaluating") as progress:
         repeats = evaluated(method, store, plan, where, progress)
     written = result(repeats, store, plan, about | {"device": where, "provenance": provenance()})
     with plain_errors("writing", out):

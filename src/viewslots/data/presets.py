@@ -1,11 +1,11 @@
-"""The seven data sets of the paper, and mixtures of them, as named values."""
+"""The seven data sets of the paper, mixtures of them, and a tiny one, as named values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from viewslots.errors import UserError
-from viewslots.scenes.clevr import CLEVR_M, CLEVR_MIXED, ClevrWorld
+from viewslots.scenes.clevr import CLEVR_M, CLEVR_MIXED, ClevrWorld, TinyClevrWorld
 from viewslots.scenes.clipart import ClipartWorld
 from viewslots.scenes.sprites import SpriteWorld
 from viewslots.scenes.world import World
@@ -24,6 +24,8 @@ class DataPreset:
     test: int
     takes_art: str = ""
     """What `--art` may name for this set; empty where there is none."""
+    pool: int = 0
+    """`train --data live` renders so many scenes once and goes through them again and again; 0: new ones every step."""
 
     def counts(self, train: int | None, valid: int | None, test: int | None, large: int) -> dict[str, int]:
         """Scenes a split, the paper's numbers where None."""
@@ -50,6 +52,14 @@ DATA_PRESETS = {
     "clevr-m4": _multi_view("clevr-m4", "the scenes of clevr-m2, 10 views over the full circle"),
     "clevr-mixed": DataPreset(
         "scenes of clevr-m1 to clevr-m4 in turn", lambda art: CLEVR_MIXED, train=5_000, valid=100, test=100
+    ),
+    "tiny-clevr": DataPreset(
+        "three large objects on 32x32 pixels, 4 views over a quarter of a circle; for a CPU",
+        lambda art: TinyClevrWorld(),
+        train=1_000,
+        valid=100,
+        test=100,
+        pool=1_000,
     ),
     "clevr": _single_view("CLEVR from its own camera, 128x128, one view", lambda art: ClevrWorld()),
     "dsprites": _single_view(

@@ -9,6 +9,7 @@ why the batch size is part of the protocol and is written into the results.
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from viewslots.metrics.extras import (
 from viewslots.metrics.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol.repeats import Repeats
+from viewslots.pulse import heard
 from viewslots.types import Progress, SceneBatch
 
 BATCH = 20
@@ -104,18 +106,20 @@ def evaluate(
         raise UserError("this method does not tell viewpoints from objects, so it has no new views to show")
     scored: list[list[Scored]] = [[] for _ in range(plan.repeats)]
     truths: list[Facts] = []
+    fit = scenes_to_fit(method, store, dataset, plan)
+    work = Work(progress, len(dataset) * plan.repeats + (0 if fit is None else fitted(fit)))
     for scenes in batches(len(dataset), plan.batch):
         seen = Seen.of(dataset, scenes, plan)
         truths.append(Facts.of(seen.truth))
         for repeat, parts in enumerate(scored):
-            parts.append(answered(method, seen, plan, repeat))
-            progress(scenes[0] * plan.repeats + (repeat + 1) * len(scenes), len(dataset) * plan.repeats)
+            with work.of(len(scenes)):
+                parts.append(answered(method, seen, plan, repeat))
     facts = Facts.concatenate(truths)
     if "pose" in dataset.split:
         facts = replace(facts, unknown=facts.unknown - {"camera"})
     extras = [SceneRatios.concatenate([part.extras for part in parts]) for parts in scored]
     if plan.extras and plan.new_views is None:
-        cameras = camera_scores(method, store, dataset, plan, scored, facts)
+        cameras = camera_scores(method, None if "camera" in facts.unknown else fit, dataset, plan, scored, work)
         extras = [one.merge(two) for one, two in zip(extras, cameras, strict=True)]
     return Repeats(
         [SceneScores.concatenate([part.scores for part in parts]) for parts in scored],
@@ -124,6 +128,21 @@ def evaluate(
         facts.hidden,
         missing_scores(facts.unknown, method, plan),
     )
+
+
+class Work:
+    """Answers that are done of all, told while a batch is still being answered."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    @contextmanager
+    def of(self, answers: int) -> Iterator[None]:
+        """The next so many."""
+        with heard(lambda share: self.progress(self.done + int(share * answers), self.total)):
+            yield
+        self.done += answers
+        self.progress(self.done, self.total)
 
 
 def shown_to(
@@ -285,29 +304,45 @@ def plain_codes(answer: ViewpointAnswer) -> Float[np.ndarray, "B M D"]:
 
 
 def camera_scores(
-    method: Method, store: Store, dataset: SceneDataset, plan: Plan, scored: Sequence[Sequence[Scored]], facts: Facts
+    method: Method,
+    fit: SceneDataset | None,
+    dataset: SceneDataset,
+    plan: Plan,
+    scored: Sequence[Sequence[Scored]],
+    work: Work,
 ) -> list[SceneRatios]:
     """R2 of the probes, a repeat each, fitted on the codes of the validation scenes in as many views."""
-    nothing = [SceneRatios({name: Ratio.nothing(len(dataset)) for name in CAMERA_SCORES})] * plan.repeats
-    if not method.has_viewpoints or "camera" in facts.unknown or FIT_SPLIT not in store.splits:
-        return nothing
-    if fewest_views(dataset.split) < plan.views:  # padded views have no code worth a probe
-        return nothing
-    fit = shown_to(method, store, FIT_SPLIT, str(dataset.device))
-    count = min(len(fit), FIT_SCENES)
-    if count < 2 or fewest_views(fit.split) < plan.views or not knows_cameras(fit.split):
-        return nothing
-    probes = CameraProbes(fitted_codes(method, fit, plan, count), cameras(fit, plan)[:count])
+    if fit is None:
+        return [SceneRatios({name: Ratio.nothing(len(dataset)) for name in CAMERA_SCORES})] * plan.repeats
+    probes = CameraProbes(fitted_codes(method, fit, plan, work), cameras(fit, plan)[: fitted(fit)])
     true = cameras(dataset, plan)
     return [SceneRatios(probes.score(repeat_codes(parts), true)) for parts in scored]
 
 
-def fitted_codes(method: Method, fit: SceneDataset, plan: Plan, count: int) -> Float[np.ndarray, "S M D"]:
+def scenes_to_fit(method: Method, store: Store, dataset: SceneDataset, plan: Plan) -> SceneDataset | None:
+    """Where probes of the view codes are fitted; None where there is nothing to fit or to compare with."""
+    if not plan.extras or plan.new_views is not None or not method.has_viewpoints or FIT_SPLIT not in store.splits:
+        return None
+    # Padded views have no code worth a probe.
+    if not knows_cameras(dataset.split) or fewest_views(dataset.split) < plan.views:
+        return None
+    fit = shown_to(method, store, FIT_SPLIT, str(dataset.device))
+    enough = fitted(fit) >= 2 and fewest_views(fit.split) >= plan.views
+    return fit if enough and knows_cameras(fit.split) else None
+
+
+def fitted(fit: SceneDataset) -> int:
+    """How many scenes of it."""
+    return min(len(fit), FIT_SCENES)
+
+
+def fitted_codes(method: Method, fit: SceneDataset, plan: Plan, work: Work) -> Float[np.ndarray, "S M D"]:
     """View codes of the first validation scenes."""
     codes = []
-    for scenes in batches(count, plan.batch):
+    for scenes in batches(fitted(fit), plan.batch):
         batch, generator = fit.batch(scenes, FirstViews(plan.views)), keyed_generator(plan.seed, FIT_SPLIT, scenes[0])
-        answer = method.infer(batch, generator, plan.slots, plan.search)
+        with work.of(len(scenes)):
+            answer = method.infer(batch, generator, plan.slots, plan.search)
         codes.append(plain_codes(cast(ViewpointAnswer, answer)))
     return np.concatenate(codes)
 
