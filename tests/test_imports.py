@@ -78,7 +78,7 @@ MAY_IMPORT = {
     },
     "cli": {"commands", "terminal"},
     "__main__": {"cli"},
-    "__init__": {"viewpoints"},
+    "__init__": {"data", "methods", "viewpoints"},
 }
 
 

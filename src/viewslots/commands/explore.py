@@ -34,6 +34,7 @@ def explore(
 
     require_gradio()
     reader = load(run, device=pick_device(device))
+    _ = reader.scenes  # refuses methods whose scenes cannot be turned
     config = {} if run.startswith(HUB) else run_preset(run)
     planned = known_experiment(config.get("preset"))
     world = world_for(str(config.get("world") or (planned and planned.data)), reader.size)

@@ -12,8 +12,8 @@ from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
     from viewslots.figures.figure_set import Part
-    from viewslots.protocol.evaluate import Work
     from viewslots.methods.contract import Method, Search
+    from viewslots.protocol.evaluate import Work
     from viewslots.runs import Model
     from viewslots.types import Decomposition, SceneBatch, SceneTruth
 

@@ -24,7 +24,7 @@ LINE_LIMIT = 2**20
 """Longest description of one scene, in bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SplitArrays:
     """The arrays of one split, each [S, ...] as in format.KEYS; memory maps when they come from a store."""
 
@@ -38,6 +38,13 @@ class SplitArrays:
         scenes, views, height, width, _ = pictures.image.shape
         arrays = {key: getattr(pictures, key) for key in pictures.keys()}  # noqa: SIM118
         return cls(name, Size(scenes, views, _slots(arrays), height, width), arrays)
+
+    def __repr__(self) -> str:
+        size = self.size
+        return (
+            f"SplitArrays({self.name!r}: {size.scenes} scenes, {size.views} views, {size.height}x{size.width}, "
+            f"{', '.join(self.arrays)})"
+        )
 
     @property
     def view_counts(self) -> Int[np.ndarray, "S"]:
@@ -79,6 +86,9 @@ class Store:
     def __init__(self, path: Path, meta: Meta) -> None:
         self.path = path
         self.meta = meta
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r}: {', '.join(f'{name} {self.meta.plan.splits[name].scenes}' for name in self.splits)})"
 
     @classmethod
     def open(cls, path: str | Path) -> "Store":
