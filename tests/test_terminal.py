@@ -3,7 +3,6 @@
 import io
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,11 +18,11 @@ class Clock:
 
 
 @pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Lines, Clock, list[str]]]:
+def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[Lines, Clock, list[str]]:
     said: list[str] = []
     monkeypatch.setattr(terminal, "say", said.append)
     clock = Clock()
-    yield Lines("scenes", "evaluating", clock), clock, said
+    return Lines("scenes", "evaluating", clock), clock, said
 
 
 def test_a_line_every_ten_seconds_with_the_time_left(lines: tuple[Lines, Clock, list[str]]) -> None:

@@ -88,7 +88,8 @@ class Store:
         self.meta = meta
 
     def __repr__(self) -> str:
-        return f"Store({str(self.path)!r}: {', '.join(f'{name} {self.meta.plan.splits[name].scenes}' for name in self.splits)})"
+        counts = ", ".join(f"{name} {plan.scenes}" for name, plan in self.meta.plan.splits.items())
+        return f"Store({str(self.path)!r}: {counts})"
 
     @classmethod
     def open(cls, path: str | Path) -> "Store":

@@ -16,9 +16,9 @@ from viewslots.types import Extent, sides
 class Scenes(Dataset[dict[str, Tensor]]):
     """Scenes as dictionaries of tensors, which the plain DataLoader collates, with workers or without.
 
-    `image` [M,3,H,W] in [0, 1] and `view_mask` [M]; scenes with fewer than M views are padded. With `truth` also whatever
-    the data set knows: `segment`, `shapes`, `depth_order`, `num_objects` and so on. With `camera` where the cameras stand,
-    as methods are told it.
+    `image` [M,3,H,W] in [0, 1] and `view_mask` [M]; scenes with fewer than M views are padded. With `truth` also
+    whatever the data set knows: `segment`, `shapes`, `depth_order`, `num_objects` and so on. With `camera` where the
+    cameras stand, as methods are told it.
     """
 
     def __init__(

@@ -63,11 +63,12 @@ class Answers:
     @classmethod
     def of(cls, answer: Answer, batch: SceneBatch) -> "Answers":
         found = answer.decomposition()
-        codes: dict[str, Tensor] = {}
+        codes: dict[str, Any] = {}
         if isinstance(answer, SceneAnswer):
             each = [answer.scene_codes(scene) for scene in range(len(batch))]
             codes = {
-                name: torch.stack([getattr(one, name) for one in each]) for name in ("objects", "background", "views")
+                name: torch.stack([getattr(one, name) for one in each])
+                for name in ("objects", "background", "views", "presence")
             }
         return cls(
             masks=found.layer_masks,
@@ -75,10 +76,9 @@ class Answers:
             reconstruction=found.reconstruction,
             counts=counted(found, batch.view_mask),
             view_mask=batch.view_mask,
-            presence=found.presence,
             complete=found.complete_shapes,
             order=found.depth_order,
-            **codes,
+            **({"presence": found.presence} | codes),
         )
 
     @classmethod

@@ -72,8 +72,8 @@ class View:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reader:
-    """A model in evaluation mode that answers repeatably: about one scene, which can then be turned and edited, or about
-    many at once."""
+    """A model in evaluation mode that answers repeatably: about one scene, which can then be turned and edited, or
+    about many at once."""
 
     model: TrainableMethod[Any]
     name: str = ""
@@ -149,8 +149,8 @@ class Reader:
     ) -> Answers:
         """Many scenes, of any method: masks, codes and counts, on the device of the model.
 
-        Arguments as those of `decompose`; `at_once` scenes share a pass, which bounds the memory. Which random numbers a
-        scene gets depends on the scenes before it, so another order or `at_once` may give other answers.
+        Arguments as those of `decompose`; `at_once` scenes share a pass, which bounds the memory. Which random numbers
+        a scene gets depends on the scenes before it, so another order or `at_once` may give other answers.
         """
         if at_once < 1:
             raise UserError(f"at_once: at least 1 scene, not {at_once}")
