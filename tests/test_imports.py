@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "viewslots"
 
-FREE = {"viewslots", "errors", "types", "files", "pulse"}
+FREE = {"viewslots", "errors", "types", "files", "pulse", "ranks"}
 """What everything may import."""
 MAY_IMPORT = {
     "errors": set(),
@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "files": set(),
     "provenance": set(),
     "pulse": set(),
+    "ranks": set(),
     "scenes": {"scenes"},
     "data": {"data", "scenes"},
     "methods": {"methods"},

@@ -10,6 +10,11 @@ from viewslots import pulse, terminal
 from viewslots.terminal import Lines, Progress, clock_time
 
 
+@pytest.fixture(autouse=True)
+def speaking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+
+
 class Clock:
     now = 0.0
 

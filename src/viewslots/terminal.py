@@ -32,10 +32,12 @@ class Progress:
     The first sign comes within a second, whether anything is done by then or not.
     """
 
-    def __init__(self, unit: str, doing: str = "") -> None:
-        """`unit`: what is counted; with "%" the total is 100."""
-        self._bar = tqdm(unit=unit, disable=None, file=sys.stderr, delay=FIRST_SIGN, desc=doing or None)
-        self._lines = Lines(unit, doing) if self._bar.disable and not os.environ.get("TQDM_DISABLE") else None
+    def __init__(self, unit: str, doing: str = "", speaks: bool = True) -> None:
+        """`unit`: what is counted; with "%" the total is 100. Of several processes one speaks."""
+        hidden = None if speaks else True
+        self._bar = tqdm(unit=unit, disable=hidden, file=sys.stderr, delay=FIRST_SIGN, desc=doing or None)
+        silent = not speaks or os.environ.get("TQDM_DISABLE")
+        self._lines = Lines(unit, doing) if self._bar.disable and not silent else None
 
     def __enter__(self) -> "Progress":
         if self._lines is not None:

@@ -47,27 +47,28 @@ def make_data(
         batch: Scenes rendered at once; memory grows with it.
         art: For dsprites the original npz, for abstract a folder of the original clip art, instead of our own drawings.
     """
-    from viewslots.data.generate import make_dataset
+    from viewslots.data.generate import finished_dataset, make_dataset
     from viewslots.data.presets import data_preset
+    from viewslots.ranks import joined_team, local_device
 
     chosen = data_preset(preset)
     if art is not None and not chosen.takes_art:
         raise UserError(f"--art: {preset} is made without outside art; leave it out")
-    where = pick_device(device)
-    with Progress("scenes", "rendering") as progress:
-        path = make_dataset(
-            chosen.world(art),
-            chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes),
-            out,
-            preset=preset,
-            seed=seed,
-            quality=quality,
-            device=where,
-            batch=batch if batch is not None else {"cpu": 8, "cuda": 64}[where],
-            art=art,
-            progress=progress,
+    kind = pick_device(device)
+    counts = chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes)
+    asked = {"preset": preset, "seed": seed, "quality": quality, "art": art}
+    world, where = chosen.world(art), local_device(kind)
+    with joined_team(where) as team, Progress("scenes", "rendering", team.first) as progress:
+        there = (
+            team.told(lambda: "yes" if finished_dataset(world, counts, out, device=kind, **asked) else "no") == "yes"
         )
-    print(path)
+        if not there:
+            size = batch if batch is not None else {"cpu": 8, "cuda": 64}[kind]
+            make_dataset(world, counts, out, device=str(where), batch=size, progress=progress, team=team, **asked)
+    if team.first:
+        if there:
+            say(f"{out}: already complete, nothing to do; check-data verifies it")
+        print(out)
 
 
 if TYPE_CHECKING:
@@ -111,11 +112,18 @@ def import_data(
     from viewslots.data.import_data import Import
     from viewslots.data.import_data import import_data as import_scenes
     from viewslots.data.sources.source import Options
+    from viewslots.ranks import joined_team, local_device
 
     options = Options(views, resolution, background, masks, cameras)
     asked = Import(read_size(size), crop, split, options)
-    with Progress("files", "looking") as looking, Progress("scenes", "importing") as progress:
-        path, notes = import_scenes(kind, source, out, asked, looking=looking, progress=progress)
+    with (
+        joined_team(local_device("cpu")) as team,
+        Progress("files", "looking", team.first) as looking,
+        Progress("scenes", "importing", team.first) as progress,
+    ):
+        path, notes = import_scenes(kind, source, out, asked, looking=looking, progress=progress, team=team)
+    if not team.first:
+        return
     with Progress("scenes", "checking") as progress:
         report = check_dataset(path, progress)
     for note in notes:

@@ -132,27 +132,30 @@ def _evaluated(
 ) -> None:
     from viewslots.data.store import Store
     from viewslots.files import plain_errors, require_file, write_json
-    from viewslots.protocol.evaluate import Plan
-    from viewslots.protocol.evaluate import evaluate as evaluated
+    from viewslots.protocol.evaluate import Plan, evaluate_together
     from viewslots.protocol.results import result
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance
+    from viewslots.ranks import joined_team, local_device
 
     require_file(out)
     store = Store.open(data)
     stored = store.split(asked["split"]).size.views
-    where = pick_device(device)
-    if where == "cpu":
+    kind = pick_device(device)
+    if kind == "cpu":
         _keep_memory()
+    where = str(local_device(kind)) if kind == "cuda" else kind
     method, about = find_subject(run, which, where)
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
     slots = (
         asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan.preset, asked["split"])
     )
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})
-    with Progress("answers", "evaluating") as progress:
-        repeats = evaluated(method, store, plan, where, progress)
-    written = result(repeats, store, plan, about | {"device": where, "provenance": provenance()})
+    with joined_team(local_device(kind)) as team, Progress("answers", "evaluating", team.first) as progress:
+        repeats = evaluate_together(method, store, plan, where, progress, team)
+    if repeats is None:  # rank 0 has it
+        return
+    written = result(repeats, store, plan, about | {"device": kind, "provenance": provenance()})
     with plain_errors("writing", out):
         write_json(out, written)
     if lost := [f"{truth} ({', '.join(scores)})" for truth, scores in written["missing"].items()]:

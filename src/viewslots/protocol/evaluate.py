@@ -37,6 +37,7 @@ from viewslots.metrics.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol.repeats import Repeats
 from viewslots.pulse import heard
+from viewslots.ranks import ALONE, Team
 from viewslots.types import Progress, SceneBatch
 
 BATCH = 20
@@ -95,31 +96,46 @@ class Plan:
             raise UserError(f"{asked} asked for, but scenes have {stored}; ask for fewer")
 
 
-@torch.no_grad()
 def evaluate(
     method: Method, store: Store, plan: Plan, device: str = "cpu", progress: Progress = lambda done, total: None
 ) -> Repeats:
     """All repeats of all scenes of a split, scored."""
+    found = evaluate_together(method, store, plan, device, progress, ALONE)
+    assert found is not None  # there is no other rank
+    return found
+
+
+@torch.no_grad()
+def evaluate_together(
+    method: Method, store: Store, plan: Plan, device: str, progress: Progress, team: Team
+) -> Repeats | None:
+    """`evaluate` with batches shared among the ranks of a team. Rank 0 gets the answer of one process, others None."""
     dataset = shown_to(method, store, plan.split, device)
     plan.require(dataset.split.size.views if plan.new_views is None else fewest_views(dataset.split))
     if plan.new_views is not None and not method.shows_new_views:
         raise UserError("this method does not tell viewpoints from objects, so it has no new views to show")
-    scored: list[list[Scored]] = [[] for _ in range(plan.repeats)]
-    truths: list[Facts] = []
     fit = scenes_to_fit(method, store, dataset, plan)
-    work = Work(progress, len(dataset) * plan.repeats + (0 if fit is None else fitted(fit)))
-    for scenes in batches(len(dataset), plan.batch):
-        seen = Seen.of(dataset, scenes, plan)
-        truths.append(Facts.of(seen.truth))
-        for repeat, parts in enumerate(scored):
+    work = Work(progress, len(dataset) * plan.repeats + (0 if fit is None else fitted(fit)), team.count)
+
+    def answers(scenes: list[int]) -> tuple[Facts, list[Scored]]:
+        seen, found = Seen.of(dataset, scenes, plan), []
+        for repeat in range(plan.repeats):
             with work.of(len(scenes)):
-                parts.append(answered(method, seen, plan, repeat))
-    facts = Facts.concatenate(truths)
+                found.append(answered(method, seen, plan, repeat))
+        return Facts.of(seen.truth), found
+
+    everything = list(team.spread(list(batches(len(dataset), plan.batch)), answers))
+    facts = Facts.concatenate([part for part, _ in everything])
     if "pose" in dataset.split:
         facts = replace(facts, unknown=facts.unknown - {"camera"})
+    fit = None if team.tell("camera" in facts.unknown) else fit
+    codes = [] if fit is None else fitted_codes(method, fit, plan, work, team)
+    if not team.first:
+        return None
+    scored = [[found[repeat] for _, found in everything] for repeat in range(plan.repeats)]
     extras = [SceneRatios.concatenate([part.extras for part in parts]) for parts in scored]
     if plan.extras and plan.new_views is None:
-        cameras = camera_scores(method, None if "camera" in facts.unknown else fit, dataset, plan, scored, work)
+        cameras = camera_scores(fit, codes, dataset, plan, scored)
         extras = [one.merge(two) for one, two in zip(extras, cameras, strict=True)]
     return Repeats(
         [SceneScores.concatenate([part.scores for part in parts]) for parts in scored],
@@ -133,16 +149,20 @@ def evaluate(
 class Work:
     """Answers that are done of all, told while a batch is still being answered."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
+    def __init__(self, progress: Progress, total: int, ranks: int = 1) -> None:
+        """`ranks` answer as many at the same time."""
+        self.progress, self.total, self.ranks, self.done = progress, total, ranks, 0
 
     @contextmanager
     def of(self, answers: int) -> Iterator[None]:
         """The next so many."""
-        with heard(lambda share: self.progress(self.done + int(share * answers), self.total)):
+        with heard(lambda share: self.tell(self.done + int(share * answers * self.ranks))):
             yield
-        self.done += answers
-        self.progress(self.done, self.total)
+        self.done += answers * self.ranks
+        self.tell(self.done)
+
+    def tell(self, done: int) -> None:
+        self.progress(min(done, self.total), self.total)
 
 
 def shown_to(
@@ -230,7 +250,7 @@ class Facts:
     @classmethod
     def concatenate(cls, parts: "Sequence[Facts]") -> "Facts":
         def joined(columns: Sequence[Any]) -> Any:
-            return None if any(column is None for column in columns) else np.concatenate(columns)
+            return None if not columns or any(column is None for column in columns) else np.concatenate(columns)
 
         return cls(
             joined([part.num_objects for part in parts]),
@@ -304,17 +324,16 @@ def plain_codes(answer: ViewpointAnswer) -> Float[np.ndarray, "B M D"]:
 
 
 def camera_scores(
-    method: Method,
     fit: SceneDataset | None,
+    codes: Sequence[Float[np.ndarray, "B M D"]],
     dataset: SceneDataset,
     plan: Plan,
     scored: Sequence[Sequence[Scored]],
-    work: Work,
 ) -> list[SceneRatios]:
     """R2 of the probes, a repeat each, fitted on the codes of the validation scenes in as many views."""
     if fit is None:
         return [SceneRatios({name: Ratio.nothing(len(dataset)) for name in CAMERA_SCORES})] * plan.repeats
-    probes = CameraProbes(fitted_codes(method, fit, plan, work), cameras(fit, plan)[: fitted(fit)])
+    probes = CameraProbes(np.concatenate(codes), cameras(fit, plan)[: fitted(fit)])
     true = cameras(dataset, plan)
     return [SceneRatios(probes.score(repeat_codes(parts), true)) for parts in scored]
 
@@ -336,15 +355,17 @@ def fitted(fit: SceneDataset) -> int:
     return min(len(fit), FIT_SCENES)
 
 
-def fitted_codes(method: Method, fit: SceneDataset, plan: Plan, work: Work) -> Float[np.ndarray, "S M D"]:
-    """View codes of the first validation scenes."""
-    codes = []
-    for scenes in batches(fitted(fit), plan.batch):
+def fitted_codes(
+    method: Method, fit: SceneDataset, plan: Plan, work: Work, team: Team
+) -> list[Float[np.ndarray, "B M D"]]:
+    """View codes of the first validation scenes, batch by batch."""
+
+    def codes(scenes: list[int]) -> Float[np.ndarray, "B M D"]:
         batch, generator = fit.batch(scenes, FirstViews(plan.views)), keyed_generator(plan.seed, FIT_SPLIT, scenes[0])
         with work.of(len(scenes)):
-            answer = method.infer(batch, generator, plan.slots, plan.search)
-        codes.append(plain_codes(cast(ViewpointAnswer, answer)))
-    return np.concatenate(codes)
+            return plain_codes(cast(ViewpointAnswer, method.infer(batch, generator, plan.slots, plan.search)))
+
+    return list(team.spread(list(batches(fitted(fit), plan.batch)), codes))
 
 
 def repeat_codes(parts: Sequence[Scored]) -> Float[np.ndarray, "S M D"]:
