@@ -120,7 +120,7 @@ def test_bad_input_that_another_rank_meets_is_told_once(tmp_path: Path, photos: 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_bytes_of_one_process(ranks: int, tmp_path: Path, photos: Path) -> None:
-    """All three commands, one after the other in the same processes. Batches of two leave ranks without work at times."""
+    """All three commands, one after the other in the same processes. Batches of two leave some ranks without work."""
 
     def commands(folder: Path) -> list[list[str]]:
         scored = ["--split", "valid", "--batch", "2", "--repeats", "2", "--slots", "2", "--device", "cpu"]

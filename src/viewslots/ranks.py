@@ -143,7 +143,7 @@ _GROUPS = itertools.count()
 
 
 def enter_group(backend: str) -> None:
-    """A restarted worker, or one that joins again, must not find old addresses, which torchrun's store may still hold."""
+    """Who joins again, after a failure or for a second job, must not find old addresses in the store of torchrun."""
     store, rank, count = next(rendezvous("env://"))
     attempt = f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}-{next(_GROUPS)}"
     dist.init_process_group(backend, store=dist.PrefixStore(attempt, store), rank=rank, world_size=count)  # type: ignore[attr-defined]
