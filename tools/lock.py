@@ -1,7 +1,7 @@
 """Write down the tested set of packages: requirements.lock with hashes, for `make setup`, and sbom.json (CycloneDX).
 
-Versions are those of the environment that runs this; hashes are those of all files that the package index has of them, so
-that one lock serves every platform. Torch is left out: its build depends on the machine, and the Makefile pins it.
+Versions are those of the environment that runs this; hashes are those of all files that the package index has of them,
+so that one lock serves every platform. Torch is left out: its build depends on the machine, and the Makefile pins it.
 """
 
 import json
