@@ -79,7 +79,7 @@ else:
 
 def import_data(
     kind: Positional[KindName],
-    source: Positional[Path],
+    source: Positional[Annotated[Path, arg(metavar="SOURCE")]],
     /,
     out: Path,
     size: Annotated[str | None, arg(metavar="N|HxW", help_behavior_hint="(default: as in the source)")] = None,
@@ -142,7 +142,7 @@ def read_size(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2] or match[1])
 
 
-def export_data(folder: Positional[Path], /, out: Path) -> None:
+def export_data(folder: Positional[Annotated[Path, arg(metavar="DATA")]], /, out: Path) -> None:
     """Write a data set as folders of pictures, index masks and cameras, which import-data pictures reads again.
 
     Args:
@@ -156,7 +156,7 @@ def export_data(folder: Positional[Path], /, out: Path) -> None:
         print(export_folders(Store.open(folder), out, progress))
 
 
-def check_data(folder: Positional[Path], /) -> None:
+def check_data(folder: Positional[Annotated[Path, arg(metavar="DATA")]], /) -> None:
     """Verify everything the format promises about a data set; names the first offending scene and exits 1 if bad.
 
     Args:
@@ -171,7 +171,11 @@ def check_data(folder: Positional[Path], /) -> None:
     print_json({"ok": True} | asdict(report))
 
 
-def convert(source: Positional[Path], destination: Positional[Path], /) -> None:
+def convert(
+    source: Positional[Annotated[Path, arg(metavar="FROM")]],
+    destination: Positional[Annotated[Path, arg(metavar="TO")]],
+    /,
+) -> None:
     """Convert a data set to HDF5 in the published OCLOC layout, or back; the ending .h5 tells which.
 
     Args:
@@ -185,35 +189,45 @@ def convert(source: Positional[Path], destination: Positional[Path], /) -> None:
 
 
 def render(
-    scene: Positional[Path],
+    scene: Positional[Annotated[Path, arg(metavar="SCENE.json")]],
     /,
     out: Path,
     quality: QualityName = "fast",
     seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: the scene's own key)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Render one CLEVR scene (JSON) to an .npz: pictures, the truth about them, cameras, linear radiance.
+    """Render one CLEVR scene (JSON) to a .png, or to an .npz: pictures, the truth about them, cameras, linear radiance.
 
     Args:
         scene: A scene as JSON: objects, lights, one view or several (docs/data-format.md).
-        out: The .npz to write.
+        out: The .npz to write; or a .png, with all views side by side.
         quality: fast, or reference (slower, less noise).
         seed: Seed of the pixel noise.
         device: Where to render; auto takes a GPU if there is one.
     """
     from dataclasses import replace
 
+    import numpy as np
+    from PIL import Image
+
     from viewslots.data.exchange.npz import require_npz, save_npz
+    from viewslots.files import plain_errors, replacing, require_file
     from viewslots.scenes.render import render_views
     from viewslots.scenes.spec import Scene
 
-    require_npz(out)
+    picture = out.suffix.lower() == ".png"
+    (require_file if picture else require_npz)(out)
     description = Scene.load(scene)
     if seed is not None:
         description = replace(description, key=seed % 2**32)
     with Progress("parts", "rendering") as progress:
         slots = len(description.objects)
         pictures, linear = render_views([description], slots, pick_device(device), quality, progress)
+    if picture:
+        with plain_errors("writing", out), replacing(out) as draft:
+            Image.fromarray(np.concatenate(list(pictures.image[0]), axis=1)).save(draft, "PNG")
+        print(out)
+        return
     arrays = {key: getattr(pictures, key)[0] for key in pictures.keys() if key != "num_objects"}  # noqa: SIM118
     arrays["linear"] = linear[0]
     print(save_npz(out, arrays))

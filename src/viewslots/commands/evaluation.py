@@ -22,7 +22,7 @@ Refine = Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default
 
 
 def evaluate(
-    run: Positional[str],
+    run: Positional[Annotated[str, arg(metavar="RUN")]],
     /,
     data: Path,
     out: Path,
@@ -65,7 +65,7 @@ def evaluate(
 
 
 def estimate_viewpoints(
-    run: Positional[str],
+    run: Positional[Annotated[str, arg(metavar="RUN")]],
     /,
     data: Path,
     out: Path,
@@ -109,7 +109,7 @@ def estimate_viewpoints(
     _evaluated(run, data, out, which, device, search, asked | {"batch": batch, "extras": extras})
 
 
-def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
+def report(sources: Positional[Annotated[tuple[Path, ...], arg(metavar="RESULT...")]], /, out: Path) -> None:
     """Our results beside the paper's tables, as report.md and report.html.
 
     Args:

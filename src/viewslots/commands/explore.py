@@ -9,7 +9,7 @@ from viewslots.terminal import Device, pick_device, print_json, say
 
 
 def explore(
-    run: Positional[str] = "umbra",
+    run: Positional[Annotated[str, arg(metavar="RUN")]] = "umbra",
     /,
     data: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: scenes made on the spot)")] = None,
     port: int = 7860,

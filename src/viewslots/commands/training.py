@@ -10,7 +10,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from viewslots.errors import UserError
 from viewslots.methods.names import METHODS
-from viewslots.terminal import Device, pick_device, print_json, say
+from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
     import torch
@@ -114,6 +114,7 @@ def changed_arguments(given: dict[str, Any], changes: tuple[str, ...], begun: Pa
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
     from viewslots.training.distributed import joined_ranks, local_device, was_restarted
     from viewslots.training.processes import Interrupted
+    from viewslots.training.run import PICTURES
 
     where = local_device(pick_device(device))
     resume = resume or (was_restarted() and (run / "config.json").exists())
@@ -124,6 +125,9 @@ def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume:
             outcome = run_training(run, given, where, fast, resume, ranks)
         if speaks:
             print_json(asdict(outcome))
+            picture = run / PICTURES / f"step-{outcome.step:08d}.png"
+            if picture.exists():
+                say(f"Open {picture} to see what it makes of scenes it was not trained on.")
     except Interrupted as stop:
         if speaks:
             say(f"viewslots: {stop}, all saved; go on with: viewslots train --run {run} --resume")
@@ -136,7 +140,7 @@ def run_training(
     """Rank 0 opens the folder and tells the others what it says; where it cannot, it alone says why."""
     from viewslots.training.log import Console
     from viewslots.training.loop import Training
-    from viewslots.training.settings import RunSettings
+    from viewslots.training.settings import LIVE, RunSettings
     from viewslots.training.start import assemble
 
     with ExitStack() as stack:
@@ -151,7 +155,8 @@ def run_training(
         if not text:
             raise SystemExit(1)
         settings = RunSettings.from_json(json.loads(text))
-        parts = assemble(settings, device, ranks, weights)
+        with Progress("scenes", "rendering", ranks.first and settings.data == LIVE) as progress:
+            parts = assemble(settings, device, ranks, weights, progress)
         console = stack.enter_context(
             Console(settings.steps, parts.model.headline or parts.model.terms, ranks.first, say)
         )
