@@ -2,17 +2,18 @@
 
 import doctest
 import importlib
+import json
 import pkgutil
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 import viewslots
-from viewslots.data.exchange.npz import NpzFile
+from viewslots.commands.data import render
 from viewslots.scenes.clevr import TinyClevrWorld
 
 ROOT = Path(__file__).parent.parent
@@ -66,8 +67,6 @@ def test_lock_and_bill_of_materials_agree() -> None:
         lock = importlib.import_module("lock")
     finally:
         sys.path.pop(0)
-    import json
-
     found = lock.read_lock((ROOT / "requirements.lock").read_text())
     assert lock.lock_text(found) == (ROOT / "requirements.lock").read_text()
     assert all(sums and all(re.fullmatch("[0-9a-f]{64}", one) for one in sums) for _, sums in found.values())
@@ -77,13 +76,9 @@ def test_lock_and_bill_of_materials_agree() -> None:
 
 
 def test_render_writes_a_picture_too(tmp_path: Path) -> None:
-    import json
-
     scene = tmp_path / "scene.json"
     scene.write_text(json.dumps(TinyClevrWorld(views=2).sample(0, "test1", 0).to_dict()))
     for name in ("all.png", "all.npz"):
-        command = [sys.executable, "-m", "viewslots", "render", str(scene), "--out", str(tmp_path / name)]
-        assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == f"{tmp_path / name}\n"
-    with Image.open(tmp_path / "all.png") as shown, NpzFile(tmp_path / "all.npz") as arrays:
-        assert shown.size == (64, 32)
-        assert "image" in arrays
+        render(scene, out=tmp_path / name, device="cpu")
+    with Image.open(tmp_path / "all.png") as shown, np.load(tmp_path / "all.npz") as arrays:
+        assert np.array_equal(np.asarray(shown), np.concatenate(list(arrays["image"]), axis=1))

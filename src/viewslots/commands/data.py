@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 from tyro.extras import literal_type_from_choices
@@ -56,7 +56,7 @@ def make_data(
         raise UserError(f"--art: {preset} is made without outside art; leave it out")
     kind = pick_device(device)
     counts = chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes)
-    asked = {"preset": preset, "seed": seed, "quality": quality, "art": art}
+    asked: dict[str, Any] = {"preset": preset, "seed": seed, "quality": quality, "art": art}
     world, where = chosen.world(art), local_device(kind)
     with joined_team(where) as team, Progress("scenes", "rendering", team.first) as progress:
         there = (

@@ -57,8 +57,10 @@ class Answers:
         return self.masks.argmax(2)
 
     def to(self, device: torch.device | str) -> "Answers":
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **{name: value.to(device) for name, value in tensors.items()})
+        moved: dict[str, Any] = {
+            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, **moved)
 
     @classmethod
     def of(cls, answer: Answer, batch: SceneBatch) -> "Answers":
