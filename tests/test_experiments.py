@@ -2,7 +2,7 @@
 the paper is silent."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -270,6 +270,10 @@ def test_learning_rates_of_the_published_runs() -> None:
     assert first.learning_rate_at(5_000) == pytest.approx(4e-4 * 0.5**0.1 * 0.5)
     assert first.learning_rate_at(50_000) == pytest.approx(2e-4)
     assert (first.views_at(9_999, 4), first.views_at(10_000, 4)) == (1, 4)
+    assert [first.within_at(step) for step in (0, 50_000)] == [1.0, 1.0]
+    near = replace(first, neighbours=0.2, neighbour_steps=1_000)
+    assert [near.within_at(step) for step in (0, 500, 1_000, 5_000)] == pytest.approx([0.2, 0.6, 1.0, 1.0])
+    assert near.squeezed(0.1).neighbour_steps == 100
     assert second.learning_rate_at(0) == pytest.approx(1e-4)
     assert second.pretrained_preset == "ocloc/clevr-m2"
 

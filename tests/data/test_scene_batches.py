@@ -106,6 +106,21 @@ def test_random_views_depend_on_seed_epoch_and_scene_alone() -> None:
     assert all(230 < firsts[view] < 370 for view in range(10))
 
 
+def test_neighbouring_views_come_from_one_run_of_them() -> None:
+    """A scene with 10 views, of which 4 are neighbours: first and last differ by 3 at most, and all places occur."""
+    chosen = [tuple(RandomViews(3, 3, seed=1, within=0.4).choose(scene, 10)) for scene in range(3000)]
+    assert all(max(views) - min(views) <= 3 and len(set(views)) == 3 for views in chosen)
+    seen = Counter(view for views in chosen for view in views)
+    # View v lies in min(v, 3) + 1 of the seven runs (mirrored at the end), and is taken from each with chance 3/4.
+    for view in range(10):
+        expected = 3000 * min(view + 1, 4, 10 - view) / 7 * 3 / 4
+        assert abs(seen[view] - expected) < 5 * expected**0.5
+    # Never fewer than are asked for; all of them where the share is 1, as if nothing had been said.
+    assert sorted(RandomViews(5, 5, seed=1, within=0.1).choose(0, 5)) == [0, 1, 2, 3, 4]
+    assert len(RandomViews(4, 4, seed=1, within=0.1).choose(0, 10)) == 4
+    assert RandomViews(3, 3, seed=1, within=1.0).choose(7, 10) == RandomViews(3, 3, seed=1).choose(7, 10)
+
+
 def test_the_same_on_disk_in_memory_and_resident(train: SplitArrays) -> None:
     scenes = [3, 1, 4]
     pictures = Pictures.concatenate([rendered("train", scene) for scene in range(5)])

@@ -111,3 +111,4 @@ def test_second_stages_know_old_runs_by_their_full_name(
         kept = tensors(first, 5)
         assert all(value.equal(kept[f"model.{key}"]) for key, value in model.state_dict().items())
     assert pinned_model(first, wish.changed({"optimisation.pretrained_preset": "ocloc/clevr-m1"})) is None
+    assert pinned_model(first, wish.changed({"optimisation.pretrained_step": 0})) is None  # its best is asked for

@@ -1,5 +1,6 @@
 """Which of the stored views of a scene a model sees."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -63,13 +64,18 @@ class RandomViews:
     most: int
     seed: int
     epoch: int = 0
+    within: float = 1.0
+    """All come from a run of neighbouring views, this share of those stored: near places, where views are in the order
+    in which somebody walked around the scene."""
 
     def choose(self, scene: int, stored: int) -> Sequence[int]:
         if not 1 <= self.fewest <= self.most:
             raise UserError(f"between {self.fewest} and {self.most} views asked for; give 1 <= fewest <= most")
         draws = Draws("views", self.seed, self.epoch, scene)
-        count = draws.integer(self.fewest, self.most)
-        return shuffled(stored, draws, min(count, stored))
+        count = min(draws.integer(self.fewest, self.most), stored)
+        run = max(count, math.ceil(self.within * stored))
+        first = draws.integer(0, stored - run) if run < stored else 0
+        return [first + view for view in shuffled(run, draws, count)]
 
 
 def shuffled(length: int, draws: Draws, count: int | None = None) -> list[int]:

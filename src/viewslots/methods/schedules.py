@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.methods.config import Amount, Positive, Whole, check_fields
+from viewslots.methods.config import Amount, Positive, Share, Whole, check_fields
 
 Scalar = float | Float[Tensor, ""]
 """A number that a schedule sets: a float, or a tensor without dimensions where a step is captured as a graph."""
@@ -82,6 +82,10 @@ class Optimisation:
     warmup_steps: Whole = 10_000
     single_view_steps: Whole = 10_000
     """During the first steps only one view of each scene is used."""
+    neighbours: Share = 1.0
+    """The views of a scene come from a run of neighbouring ones: at first this share of all that are stored ..."""
+    neighbour_steps: Whole = 0
+    """... and all of them, growing evenly, from this step on."""
     pretrained_preset: str | None = None
     """Start from the weights of this experiment ..."""
     pretrained_step: Whole = 0
@@ -89,7 +93,7 @@ class Optimisation:
     clip_norm: Amount = 0.0
     """Gradients of all parameters together are cut to this norm; 0 means never."""
 
-    section, later = "optimisation", frozenset({"clip_norm"})
+    section, later = "optimisation", frozenset({"clip_norm", "neighbours", "neighbour_steps"})
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -108,3 +112,7 @@ class Optimisation:
 
     def views_at(self, step: int, views: int) -> int:
         return 1 if step < self.single_view_steps else views
+
+    def within_at(self, step: int) -> float:
+        """The share of neighbouring views among which those of a step are drawn."""
+        return linear(self.neighbours, 1.0, step / self.neighbour_steps) if self.neighbour_steps else 1.0

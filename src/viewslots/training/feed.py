@@ -32,8 +32,8 @@ RENDER_SCENES = 16
 
 
 class Feed(Protocol):
-    def __call__(self, step: int, views: int) -> SceneBatch:
-        """This rank's part of the batch of a step."""
+    def __call__(self, step: int, views: int, within: float = 1.0) -> SceneBatch:
+        """This rank's part of the batch of a step: views of each scene from that share of neighbouring ones."""
         ...
 
 
@@ -67,10 +67,10 @@ class StoredFeed:
         self.data = SceneDataset(split, device=str(device), size=size, camera=camera, resident=resident)
         self._epoch, self._order = -1, [0]
 
-    def __call__(self, step: int, views: int) -> SceneBatch:
+    def __call__(self, step: int, views: int, within: float = 1.0) -> SceneBatch:
         epoch, place = divmod(step, self.batches)
         scenes = self.order(epoch)[place * self.batch : (place + 1) * self.batch][self.part]
-        return self.data.batch(scenes, RandomViews(views, views, self.seed, epoch), padded_to=views)
+        return self.data.batch(scenes, RandomViews(views, views, self.seed, epoch, within), padded_to=views)
 
     def order(self, epoch: int) -> list[int]:
         if epoch != self._epoch:
@@ -95,10 +95,10 @@ class LiveFeed:
         self.world, self.seed, self.batch, self.part = world, seed, batch, ranks.part(batch)
         self.shown: dict[str, Any] = {"device": str(device), "size": size, "camera": camera}
 
-    def __call__(self, step: int, views: int) -> SceneBatch:
+    def __call__(self, step: int, views: int, within: float = 1.0) -> SceneBatch:
         numbers = range(step * self.batch, (step + 1) * self.batch)[self.part]
         scenes = [self.world.sample(self.seed, LIVE_SPLIT, number) for number in numbers]
-        table = view_table(RandomViews(views, views, self.seed), numbers, self.world.views)
+        table = view_table(RandomViews(views, views, self.seed, within=within), numbers, self.world.views)
         pictures = render_views(self.world, scenes, table, LIVE_SPLIT, self.shown["device"])
         data = SceneDataset(SplitArrays.from_pictures(LIVE_SPLIT, pictures), **self.shown)
         return data.batch(range(len(scenes)))

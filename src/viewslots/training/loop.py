@@ -18,6 +18,7 @@ from viewslots.training.settings import RunSettings
 from viewslots.training.start import Parts, settings_digest
 from viewslots.training.state import Optimisers, gather_state, restore_state
 from viewslots.training.validation import ValidationResult, warnings
+from viewslots.types import SceneBatch
 
 AUTOSAVE_SECONDS = 600
 """Slow machines save at least this often, whatever the interval in steps."""
@@ -84,7 +85,7 @@ class Training:
         settings = self.settings
         with self.saver, StopSignals(insist=self.ranks.count > 1) as stop:
             if self.done < settings.steps:
-                self.parts.model.check(self.parts.feed(self.done, settings.views_at(self.done)))
+                self.parts.model.check(self.batch_of(self.done))
             self._clock = self.done, time.monotonic()
             while self.done < settings.steps:
                 self.take_step(self.done)
@@ -97,10 +98,10 @@ class Training:
         return self.ranks.first and self.saver.age() > AUTOSAVE_SECONDS
 
     def take_step(self, step: int) -> None:
-        settings, views = self.settings, self.settings.views_at(step)
+        settings = self.settings
         terms = self.parts.step(
-            self.parts.feed(step, views),
-            self.parts.noise(step, views),
+            self.batch_of(step),
+            self.parts.noise(step, settings.views_at(step)),
             settings.schedule.at(step),
             settings.optimisation.learning_rates_at(step + 1),
         )
@@ -108,6 +109,9 @@ class Training:
         self.facts["count"] += 1
         self.done = step + 1
         self.narrator.step(self.done)
+
+    def batch_of(self, step: int) -> SceneBatch:
+        return self.parts.feed(step, self.settings.views_at(step), self.settings.optimisation.within_at(step))
 
     def look_after(self, signal: int, save: bool) -> None:
         """What is due between two steps. The order is fixed, and a checkpoint comes last: it lacks nothing."""

@@ -130,8 +130,9 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
 
 
 def pinned_model(run: Path, wanted_by: RunSettings) -> tuple[Model, int] | None:
-    """The model that a run has kept for experiments that start from it, and its step; None where it has none."""
-    if not (run / CHECKPOINTS).is_dir():
+    """The model that a run has kept for experiments that start from it, and its step; None where it has none, or where
+    its best model is asked for."""
+    if not wanted_by.optimisation.pretrained_step or not (run / CHECKPOINTS).is_dir():
         return None
     settings = RunSettings.from_json(read_run_config(run))
     if full_name(settings.preset) != full_name(str(wanted_by.optimisation.pretrained_preset)):
