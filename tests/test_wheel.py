@@ -1,5 +1,6 @@
 """The built wheel, installed into an empty environment, works without a network."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import viewslots
 from viewslots.runs import find_run, shipped_models
 
 ROOT = Path(__file__).parent.parent
+UNWANTED = shutil.ignore_patterns("__pycache__", "*.egg-info", "_build")
 NO_NETWORK = """
 import socket
 
@@ -67,9 +69,7 @@ def test_shipped_models_have_cards_that_the_hub_reads(wheel: Path) -> None:
 def test_the_sdist_is_complete(tmp_path: Path) -> None:
     """Whatever is in the repository, so that it can be tested and documented from it; what git ignores is not."""
     for name in ("src", "tests", "docs", "tools", "examples", "benchmarks", ".ci"):
-        shutil.copytree(
-            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "_build")
-        )
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=UNWANTED)
     for file in ROOT.iterdir():
         if file.is_file() and file.name not in (".git", ".gitignore"):
             shutil.copy(file, tmp_path / file.name)
@@ -98,7 +98,8 @@ def test_an_installed_wheel_works_offline(wheel: Path, tmp_path: Path) -> None:
     (site / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\nimport no_network\n")
 
     def run(*words: object) -> str:
-        return subprocess.check_output(list(map(str, words)), cwd=tmp_path, text=True)
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.check_output(list(map(str, words)), cwd=tmp_path, text=True, env=clean)
 
     connects = (
         "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9))\nexcept PermissionError:\n    print('cut')"
