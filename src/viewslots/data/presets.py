@@ -54,7 +54,7 @@ DATA_PRESETS = {
         "scenes of clevr-m1 to clevr-m4 in turn", lambda art: CLEVR_MIXED, train=5_000, valid=100, test=100
     ),
     "tiny-clevr": DataPreset(
-        "three large objects on 32x32 pixels, 4 views over a quarter of a circle; for a CPU",
+        "three large objects of different colours on 32x32 pixels, 4 views along an arc; for a CPU",
         lambda art: TinyClevrWorld(),
         train=1_000,
         valid=100,

@@ -58,17 +58,21 @@ class Furnishing:
     materials: tuple[str, ...] = MATERIALS
     half_side: float = HALF_SIDE
     """Of the square on which they stand."""
+    colors: tuple[str, ...] = tuple(COLORS)
+    distinct: bool = False
+    """No two objects of a scene have the same colour."""
 
 
 CLEVR_OBJECTS = Furnishing()
-LARGE_OBJECTS = Furnishing(("large",), ("rubber",), 1.8)
-"""Near the middle, without highlights: what 32x32 pixels can show."""
+BRIGHT = tuple(color for color in COLORS if color != "gray")
+LARGE_OBJECTS = Furnishing(("large",), ("rubber",), 1.8, BRIGHT, distinct=True)
+"""Near the middle, without highlights, none of the ground's colour: what 32x32 pixels can show."""
 
 NARROW_VIEWS = ViewRange((0.0, 0.5), (0.3, 0.5), (10.75, 11.75))
 WIDE_VIEWS = ViewRange((0.0, 1.0), (0.3, 0.6), (10.5, 12.0))
 
-NEAR_VIEWS = ViewRange((0.0, 0.25), (0.35, 0.5), (9.0, 10.0))
-"""A quarter of a turn, nearer to the objects."""
+ARC_VIEWS = ViewRange((0.0, 0.25), (0.42, 0.42), (9.5, 9.5))
+"""An arc of a quarter of a turn, nearer to the objects."""
 
 WINDOW_32 = Picture(54, 40, up=5, down=37, left=11, right=43, focal=LENS * 54)
 WINDOW_64 = Picture(108, 80, up=10, down=74, left=22, right=86)
@@ -85,7 +89,7 @@ def sample_objects(
     draws: Draws, count: int, shared: bool, chosen: Furnishing = CLEVR_OBJECTS
 ) -> tuple[SceneObject, ...]:
     """`count` objects that keep their distances, farthest from the base camera first; anew if one finds no place."""
-    common = (draws.choice(SHAPES), draws.choice(tuple(COLORS)), draws.choice(chosen.materials)) if shared else None
+    common = (draws.choice(SHAPES), draws.choice(chosen.colors), draws.choice(chosen.materials)) if shared else None
     while True:
         objects: list[SceneObject] = []
         while len(objects) < count and (body := _place(draws, objects, common, chosen)) is not None:
@@ -106,7 +110,8 @@ def _place(
             break
     else:
         return None
-    shape, color = draws.choice(SHAPES), draws.choice(tuple(COLORS))
+    taken = {other.color for other in others} if chosen.distinct else set()
+    shape, color = draws.choice(SHAPES), draws.choice(tuple(color for color in chosen.colors if color not in taken))
     rotation = draws.uniform(0, 2 * math.pi)
     material = draws.choice(chosen.materials)
     if common:
@@ -180,7 +185,7 @@ def sample_tiny(objects: tuple[int, int], views: int, seed: int, split: str, ind
     return Scene(
         objects=bodies,
         lights=sample_lights(Draws(name, seed, split, index, "lights")),
-        cameras=tuple(sample_camera(cameras, NEAR_VIEWS) for _ in range(views)),
+        cameras=tuple(sample_camera(cameras, ARC_VIEWS) for _ in range(views)),
         picture=WINDOW_32,
         key=noise_key(name, seed, split, index),
     )
