@@ -3,9 +3,9 @@
     python benchmarks/fidelity.py --out benchmarks/results/fidelity.json
     python benchmarks/fidelity.py --out benchmarks/results/fidelity_blender.json --blender .venv-blender/bin/python
 
-The second line measures the Blender back end (docs/blender.md). The references (tests/data/blender_refs) are ten
-CLEVR-M pictures by Cycles with 1,024 samples and the original shapes and materials. Differences are means of
-|ours - Blender| of the 8-bit pictures, in units of 1/255.
+The second line measures the Blender back end (docs/blender.md); benchmarks/fidelity_tabletop.py does tabletop.
+The references (tests/data/blender_refs) are ten CLEVR-M pictures by Cycles with 1,024 samples and the original shapes
+and materials. Differences are means of |ours - Blender| of the 8-bit pictures, in units of 1/255.
 """
 
 import argparse
@@ -47,28 +47,45 @@ def draw(path: Path, quality: str) -> Drawing:
 def draw_with_blender(path: Path, python: Path, samples: int) -> Drawing:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "picture.npz"
-        subprocess.run(
-            [python, BLENDER, path, "--out", out, "--samples", str(samples)], check=True, stdout=subprocess.DEVNULL
-        )
-        with np.load(out) as drawing:
-            return {key: drawing[key][0] for key in ("image", "segment", "shapes")}
+        run_blender(python, path, out, samples)
+        return drawing_in(out)
 
 
-def compare(path: Path, drawing: Drawing) -> dict[str, Any]:
-    with np.load(path.with_suffix(".npz")) as reference:
-        wanted = to_srgb8(torch.from_numpy(reference["linear"])).numpy().astype(int)
-        segment, amodal = reference["segment"], reference["amodal"].astype(float)
-    difference = np.abs(drawing["image"].astype(int) - wanted)
+def run_blender(python: Path, path: Path, out: Path, samples: int, *options: str) -> None:
+    """The picture of a description, written whole or not at all."""
+    command = [python, BLENDER, path, "--out", out, "--samples", str(samples), *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def drawing_in(path: Path) -> Drawing:
+    """Of the first view; without truth if the file has none."""
+    with np.load(path) as drawing:
+        return {key: drawing[key][0] for key in ("image", "segment", "shapes") if key in drawing}
+
+
+def reference(path: Path) -> Drawing:
+    with np.load(path.with_suffix(".npz")) as stored:
+        image = to_srgb8(torch.from_numpy(stored["linear"])).numpy()
+        return {"image": image, "segment": stored["segment"], "shapes": stored["amodal"]}
+
+
+def compare(name: str, drawing: Drawing, wanted: Drawing) -> dict[str, Any]:
+    segment, amodal = wanted["segment"], wanted["shapes"].astype(float)
+    difference = np.abs(drawing["image"].astype(int) - wanted["image"].astype(int))
     shapes = drawing["shapes"].astype(float)
     overlap = np.minimum(shapes, amodal).sum((1, 2)) / np.maximum(np.maximum(shapes, amodal).sum((1, 2)), 1)
     counted = amodal.sum((1, 2)) >= ONE_PIXEL
     return {
-        "reference": path.stem,
+        "reference": name,
         "all_pixels": float(difference.mean()),
         "object_pixels": float(difference[segment != BACKGROUND].mean()),
         "segment_equal": float((drawing["segment"] == segment).mean()),
         "shape_iou": float(overlap[counted].mean()),
     }
+
+
+def mean_of(rows: list[dict[str, Any]]) -> dict[str, float]:
+    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0] if key != "reference"}
 
 
 def main() -> None:
@@ -82,11 +99,8 @@ def main() -> None:
         ways = {f"blender-{asked.samples}": lambda path: draw_with_blender(path, asked.blender, asked.samples)}
     else:
         ways = {quality: functools.partial(draw, quality=quality) for quality in QUALITIES}
-    rows = {name: [compare(path, way(path)) for path in paths] for name, way in ways.items()}
-    means = {
-        quality: {key: float(np.mean([row[key] for row in part])) for key in part[0] if key != "reference"}
-        for quality, part in rows.items()
-    }
+    rows = {name: [compare(path.stem, way(path), reference(path)) for path in paths] for name, way in ways.items()}
+    means = {name: mean_of(part) for name, part in rows.items()}
     story = provenance() | {"command": f"python benchmarks/fidelity.py {shlex.join(sys.argv[1:])}"}
     asked.out.write_text(json.dumps({"provenance": story, "mean": means, "rows": rows}, indent=1) + "\n")
     print(json.dumps(means, indent=1))

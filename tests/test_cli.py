@@ -149,6 +149,17 @@ def test_render_reads_a_reference_as_it_is(tmp_path: Path) -> None:
         assert abs(made["linear"].mean() / truth["linear"].mean() - 1) < 0.02
 
 
+def test_a_tabletop_set_of_another_size_holds_and_renders_again(tmp_path: Path) -> None:
+    counts = ("--train-scenes", 1, "--valid-scenes", 0, "--test-scenes", 0)
+    viewslots("make-data", "tabletop", "--out", tmp_path / "set", "--size", "12x16", *counts)
+    report = json.loads(viewslots("check-data", tmp_path / "set").stdout)
+    assert report["pictures"] == 10
+    viewslots("render", tmp_path / "set" / "train" / "scenes.jsonl", "--out", tmp_path / "again.npz")
+    with np.load(tmp_path / "again.npz") as again:
+        for key in ("image", "segment", "pose", "intrinsics"):
+            assert np.array_equal(again[key], np.load(tmp_path / "set" / "train" / f"{key}.npy")[0]), key
+
+
 def test_render_seed_changes_the_noise_alone(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         viewslots("render", REFERENCES / "ref_00.json", "--out", tmp_path / f"{name}.npz", "--seed", seed)
@@ -203,6 +214,9 @@ def test_info_counts_the_papers_parameters() -> None:
     [
         (("make-data", "clevr", "--out", "/dev/null/deep/folder"), "/dev/null/deep"),
         (("make-data", "clevr-m1", "--out", "x", "--art", "y"), "--art"),
+        (("make-data", "clevr-m1", "--out", "x", "--size", "64"), "--size: clevr-m1 has one size"),
+        (("make-data", "tabletop", "--out", "x", "--size", "4x99999"), "8 to 1024 pixels"),
+        (("make-data", "tabletop", "--out", "x", "--size", "big"), "HxW"),
         (("check-data", "/nonexistent"), "/nonexistent"),
         (("convert", "/nonexistent.h5", "/tmp/never-made"), "/nonexistent.h5"),
         (("import-data", "pictures", "/nonexistent", "--out", "x"), "/nonexistent"),

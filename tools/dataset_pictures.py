@@ -1,12 +1,20 @@
 """Draw docs/pictures/: a sheet of every data set with its truth, from scenes of seed 0, split test1.
 
-python tools/dataset_pictures.py
+Of tabletop another one: the first view of the first 20 scenes.
+
+python tools/dataset_pictures.py [NAME...]
 """
 
+import sys
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+from PIL import Image
 
 from viewslots.data.presets import DATA_PRESETS
 from viewslots.figures.sheets import contact_sheet
+from viewslots.scenes.tabletop.family import TABLETOP
 
 OUT = Path(__file__).parent.parent / "docs" / "pictures"
 
@@ -19,7 +27,18 @@ def sheet(name: str) -> None:
     contact_sheet(made.first_views(views), zoom).save(OUT / f"{name}.png", optimize=True)
 
 
+def first_scenes(name: str, rows: int = 4, columns: int = 5) -> None:
+    """The first view of the first scenes, row by row."""
+    world = replace(TABLETOP[name], views=1)
+    scenes = [world.sample(0, "test1", index) for index in range(rows * columns)]
+    image = world.render(scenes, world.slots("test1")).image
+    sheet = image.reshape(rows, columns, *image.shape[2:]).swapaxes(1, 2).reshape(rows * world.height, -1, 3)
+    Image.fromarray(np.ascontiguousarray(sheet)).save(OUT / f"{name}-scenes.png", optimize=True)
+
+
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
-    for name in DATA_PRESETS:
+    for name in sys.argv[1:] or DATA_PRESETS:
         sheet(name)
+        if name == "tabletop":
+            first_scenes(name)

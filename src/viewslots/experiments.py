@@ -1,11 +1,13 @@
 """Experiments by name, METHOD/DATA: a method, the data it learns from, and how its training is scheduled."""
 
+import difflib
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from viewslots.errors import UserError
+from viewslots.files import shown
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.gmioo import presets as gmioo
 from viewslots.methods.mulmon import presets as mulmon
@@ -42,7 +44,9 @@ def full_name(name: str) -> str:
 
 def experiment(name: str) -> Experiment:
     if full_name(name) not in EXPERIMENTS:
-        raise UserError(f"unknown experiment {name!r}; known are {', '.join(SHORT_NAMES)}, {', '.join(EXPERIMENTS)}")
+        near = difflib.get_close_matches(name, [*SHORT_NAMES, *EXPERIMENTS], 3)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise UserError(f"unknown experiment {shown(name)}; {meant}viewslots info lists all")
     return EXPERIMENTS[full_name(name)]
 
 
@@ -59,6 +63,22 @@ def slots_for(data: str | None, split: str) -> int | None:
     return made.test_slots if split.startswith("test2") else int(made.model.slots)
 
 
+def first_stage(name: str) -> str | None:
+    """The experiment that `train` runs by itself before this one: it learns from the same data, and its best model is
+    what this one starts from. None where there is none, or where it needs other data."""
+    use = experiment(name).optimisation
+    first = use.pretrained_preset
+    if first is None or use.pretrained_step or experiment(first).data != experiment(name).data:
+        return None
+    return full_name(first)
+
+
+def all_steps(name: str) -> int:
+    """Of an experiment with its first stage."""
+    first = first_stage(name)
+    return experiment(name).schedule.steps + (0 if first is None else all_steps(first))
+
+
 def pinned_steps(name: str) -> tuple[int, ...]:
     """Steps of this experiment from which others start, so that its runs keep them for good."""
     uses = [made.optimisation for made in EXPERIMENTS.values() if made.optimisation.pretrained_step]
@@ -67,11 +87,13 @@ def pinned_steps(name: str) -> tuple[int, ...]:
 
 def overview() -> dict[str, Any]:
     """What `viewslots info` lists: every experiment with its steps and batch, and the short names."""
-    made = {
-        name: f"{one.schedule.steps:,} steps of {one.optimisation.batch_size} scenes"
-        for name, one in EXPERIMENTS.items()
-    }
+    made = {name: f"{in_stages(name)} of {one.optimisation.batch_size} scenes" for name, one in EXPERIMENTS.items()}
     return {"experiments": made, "short_names": SHORT_NAMES}
+
+
+def in_stages(name: str) -> str:
+    first, steps = first_stage(name), f"{experiment(name).schedule.steps:,} steps"
+    return steps if first is None else f"{all_steps(first):,} + {steps}"
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -83,10 +105,34 @@ def describe(name: str) -> dict[str, Any]:
         "experiment": full_name(name),
         "method": chosen.method,
         "data": chosen.data,
+        "training": in_words(name),
         "parameters": model.parameter_counts(),
         "views": chosen.views,
         "slots": {"train": chosen.model.slots, "test2": chosen.test_slots},
         "model": asdict(chosen.model),
         "schedule": asdict(chosen.schedule),
         "optimisation": asdict(chosen.optimisation),
+        **({} if chosen.tuning is None else {"fine_tuning": asdict(chosen.tuning)}),
     }
+
+
+def in_words(name: str) -> dict[str, str]:
+    """Commands for people: from scratch, and from a trained model."""
+    first, before = first_stage(name), experiment(name).optimisation.pretrained_preset
+    ways = {}
+    if first is not None:
+        ways["from scratch"] = (
+            f"viewslots train {name} --data DIR --run RUN: {all_steps(first):,} steps of {first}, then "
+            f"{experiment(name).schedule.steps:,} from its best model"
+        )
+    elif before is None:
+        ways["from scratch"] = f"viewslots train {name} --data DIR --run RUN"
+    else:
+        ways["second stage"] = f"viewslots train {name} --data DIR --run RUN --init FIRST, a run of {before}"
+    if (tuning := experiment(name).tuning) is not None:
+        method = experiment(name).method
+        ways["fine-tuning"] = (
+            f"viewslots train {name} --data DIR --run RUN --init MODEL, a trained {method}: {tuning.schedule.steps:,} "
+            "steps at a low rate; the best step counts, the start included"
+        )
+    return ways

@@ -24,6 +24,8 @@ JSON_LIMIT = 4 * 2**20
 """No JSON file of ours comes near 4 MiB; reading one that does is refused."""
 
 METRICS_FILE = "metrics.jsonl"
+FIRST = "first"
+"""Folder of the first stage inside a run of two, and its settings in the other's config.json."""
 """Of a run folder: what was measured, a row a line."""
 METRICS_LIMIT = 2**30
 """So much of one is read; a row is about a kilobyte."""
@@ -44,6 +46,11 @@ def shown(value: object, limit: int = 80) -> str:
     except (RecursionError, ValueError):
         text = f"{type(value).__name__} that is too deep or too large to be shown"
     return text if len(text) <= limit else text[:limit] + "..."
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """Foreign text as a name: one line, nothing that a terminal would obey, not too long."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
 
 
 @contextmanager

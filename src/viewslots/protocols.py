@@ -81,7 +81,7 @@ PROTOCOLS = {
             paper="Yu et al., Unsupervised Discovery of Object Radiance Fields (uORF), 2022; NV-FG-ARI as in "
             "later papers",
             contract="the first view is given: ARI of all pixels and FG-ARI there; NV-: of each further view alone; "
-            "mean over pictures; no LPIPS",
+            "mean over pictures; NV-LPIPS with --lpips",
             scores=("ARI", "FG-ARI", "NV-ARI", "NV-FG-ARI", "NV-PSNR", "NV-SSIM"),
             unit="picture",
             given=1,

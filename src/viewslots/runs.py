@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from viewslots.errors import UserError
-from viewslots.files import read_json, shown
+from viewslots.files import FIRST, read_json, shown
 from viewslots.methods.contract import TrainableMethod
 from viewslots.methods.pretrained import WEIGHTS_FILE
 from viewslots.methods.registry import load_model
@@ -95,6 +95,11 @@ def _kept_model(run: Path, which: Which) -> Model:
 def _pointed(run: Path, which: Which) -> str:
     pointer = run / f"{which}.json"
     if not pointer.is_file():
+        if run_preset(run).get(FIRST) and not any(run.glob("checkpoints/step-*.json")):
+            raise UserError(
+                f"{run}: no {which} model yet (it is, or was stopped, in the first of its two stages); go on with "
+                f"`viewslots train --run {run} --resume`, or look at that stage in {run / FIRST}"
+            )
         if which == "last":
             raise UserError(
                 f"{run}: no last model yet (training has not ended); finish it with --resume, or take the best"

@@ -154,6 +154,13 @@ class SceneTruth:
     depth_order: Float32[Tensor, "B M K"] | None = None
     """-inf in padded views."""
     camera: Float32[Tensor, "B M 3"] | None = None
+    identities: bool = True
+    """Whether an index of `segment` is the same object in all views; else pictures are compared one by one alone."""
+
+    @property
+    def scene_segment(self) -> UInt8[Tensor, "B M H W"] | None:
+        """For scores over all views of a scene: the segment, where its indices last over views."""
+        return self.segment if self.identities else None
 
     __repr__ = shapes_only
 

@@ -8,6 +8,7 @@ import pytest
 from viewslots.data.presets import DATA_PRESETS, data_preset
 from viewslots.errors import UserError
 from viewslots.scenes.clevr import CLEVR_M
+from viewslots.scenes.tabletop.family import TABLETOP
 
 MULTI = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4")
 SINGLE = ("clevr", "dsprites", "abstract")
@@ -22,8 +23,8 @@ PAPER = {
 
 
 def test_names() -> None:
-    assert set(DATA_PRESETS) == set(PAPER) | {"clevr-mixed", "tiny-clevr"}
-    assert len({preset.about for preset in DATA_PRESETS.values()}) == 9
+    assert set(DATA_PRESETS) == set(PAPER) | {"clevr-mixed", "tiny-clevr"} | set(TABLETOP)
+    assert len({preset.about for preset in DATA_PRESETS.values()}) == 12
 
 
 def test_tiny_scenes_have_three_objects_in_sight() -> None:
@@ -32,7 +33,7 @@ def test_tiny_scenes_have_three_objects_in_sight() -> None:
     scenes = [world.sample(0, "train", index) for index in range(6)]
     pictures = world.render(scenes, world.slots("train"))
     assert pictures.image.shape == (6, 4, 32, 32, 3)
-    assert {len(scene.objects) for scene in scenes} == {3}
+    assert {len({body.color for body in scene.objects}) for scene in scenes} == {3}
     assert {body.material for scene in scenes for body in scene.objects} == {"rubber"}
     assert all((pictures.shapes[:, :, k] > 127).any((2, 3)).all() for k in range(3))
     assert world.sample(0, "live", 0) != world.sample(0, "train", 0)
@@ -41,9 +42,11 @@ def test_tiny_scenes_have_three_objects_in_sight() -> None:
 
 @pytest.mark.parametrize("name", sorted(DATA_PRESETS))
 def test_worlds_know_what_they_say(name: str) -> None:
-    world = data_preset(name).world(None)
+    preset = data_preset(name)
+    world = preset.world(None) if preset.sized is None else preset.sized(16, 20)
     pictures = world.render([world.sample(0, "train", 0)], world.slots("train"))
     assert pictures.keys() == world.keys
+    assert pictures.image.shape[2:4] == (world.height, world.width)
 
 
 @pytest.mark.parametrize("name", MULTI)
@@ -91,6 +94,14 @@ def test_splits_hold_as_many_objects_as_the_paper_says(name: str) -> None:
 def test_multi_view_presets_are_their_worlds() -> None:
     for name in MULTI:
         assert data_preset(name).world(None) is CLEVR_M[name]
+
+
+def test_only_the_tabletop_sets_have_other_sizes() -> None:
+    assert {name for name, preset in DATA_PRESETS.items() if preset.sized} == set(TABLETOP)
+    for name in TABLETOP:
+        world = data_preset(name).world(None)
+        assert (world.views, world.height, world.width) == (10, 128, 128)
+        assert [world.slots(split) for split in ("train", "valid", "test1", "test2-large")] == [6, 6, 6, 9]
 
 
 def test_only_two_sets_take_outside_art(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """docs/your-own-data.md: its commands run as they are printed, on a tiny folder laid out as it says."""
 
+import json
 import re
 import shlex
 import sys
@@ -21,6 +22,8 @@ from viewslots.commands.figures import figures
 from viewslots.commands.training import train
 from viewslots.data.sources.kinds import KINDS
 from viewslots.data.store import Store
+from viewslots.experiments import experiment
+from viewslots.methods.umbra.model import Umbra
 
 PAGE = (Path(__file__).parents[2] / "docs" / "your-own-data.md").read_text(encoding="utf-8")
 COMMANDS = re.search(r"```sh\n(.*?)```", PAGE, re.DOTALL)[1].splitlines()
@@ -72,12 +75,32 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_page_names_every_kind_and_options_that_exist() -> None:
     assert [shlex.split(line)[2] for line in PUBLIC] == [kind for kind in KINDS if kind != "pictures"]
     assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", PAGE, re.MULTILINE)) == set(KINDS) - {"pictures"}
-    options = {f"--{name}" for name in signature(import_data).parameters} | {"--no-masks", "--no-cameras"}
+    options = {f"--{name.replace('_', '-')}" for name in signature(import_data).parameters}
+    options |= {"--no-masks", "--no-cameras", "--per-scene"}  # the last is of evaluate
     assert set(re.findall(r"--[a-z][a-z-]*", PAGE.partition(TRAINING)[0])) <= options
 
 
+SHORTER = {"train": " --steps 2 --batch 2 --device cpu --set model.image_size=32", "figures": " --frames 2"}
+
+
+def test_from_scenes_to_a_film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As printed, with few steps; a tiny model stands in for the shipped one, whose name a folder here takes."""
+    monkeypatch.chdir(tmp_path)
+    photos(Path("photos"))
+    run(COMMANDS[0], monkeypatch)
+    Umbra(experiment("umbra-tiny/clevr-m1").model).save_pretrained(Path("umbra-around"))
+    block = re.search(r"```\n(viewslots train umbra .*?)```", PAGE, re.DOTALL)[1].splitlines()
+    assert [line.split()[1] for line in block] == ["train", "figures", "decompose", "evaluate", "explore"]
+    for line in block[:-1]:  # the last one serves until it is stopped
+        run(line + SHORTER.get(line.split()[1], ""), monkeypatch)
+    assert json.loads(Path("runs/mine/config.json").read_text())["config"]["tunes"] is True
+    assert Path("figures/camera-path.mp4").stat().st_size > 0
+    assert next(Path("answer").iterdir())
+    assert json.loads(Path("mine.json").read_text())["pooled"]
+
+
 def test_the_second_half_names_options_that_exist() -> None:
-    """They run in tests/training/test_other_pictures.py, with fewer steps."""
+    """The rest runs in tests/training, with fewer steps."""
     known = {"train": train, "figures": figures, "explore": explore, "decompose": decompose, "evaluate": evaluate}
     lines = [line for line in PAGE.partition(TRAINING)[2].splitlines() if line.startswith("viewslots ")]
     assert {line.split()[1] for line in lines} == set(known)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import importing
@@ -16,10 +17,15 @@ from fake_world import COUNTS, FullWorld, contents
 from importing import noise, scenes_of
 from PIL import Image
 
+from viewslots.commands.data import check_data
+from viewslots.commands.evaluation import evaluate
+from viewslots.commands.score import score
 from viewslots.data import picture_files, writer
 from viewslots.data.exchange.folders import export_folders
+from viewslots.data.format import Plan, Source, SplitPlan
 from viewslots.data.generate import make_dataset
 from viewslots.data.import_data import Import, Survey, import_data
+from viewslots.data.sources.source import Options
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 
@@ -88,7 +94,9 @@ def test_split_moves_scenes(photos: Path, tmp_path: Path) -> None:
     assert scenes_of(own) == {"train": 10, "valid": 2}
     for rules, message in {
         ("valid",): "must be NAME=RULE",
-        ("../up=1",): "must be NAME=RULE",
+        ("../up=1",): r"no split is called '\.\./up'; must be train, valid, test1, test2, none, or begin with test",
+        ("vaild=1",): "no split is called 'vaild'; did you mean valid",
+        ("test/../up=1",): "no split is called",
         ("valid=12",): r"12 is no range within the scenes 0\.\.11",
         ("valid=5-3",): "5-3 is no range",
         ("valid=kitchen*",): r"no scene is called 'kitchen\*'; the first is 'scene00'",
@@ -454,9 +462,7 @@ def test_an_interrupted_import_goes_on_to_the_same_bytes(
 def test_only_one_scene_is_in_memory(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     appended = []
     append = writer.StoreWriter.append
-    monkeypatch.setattr(
-        writer.StoreWriter, "append", lambda self, split, arrays: appended.append(1) or append(self, split, arrays)
-    )
+    monkeypatch.setattr(writer.StoreWriter, "append", lambda self, *scene: appended.append(1) or append(self, *scene))
     read = Survey.arrays
     monkeypatch.setattr(
         Survey, "arrays", lambda self, scene, plan: check_order(appended, scene, read(self, scene, plan))
@@ -502,6 +508,117 @@ def test_export_writes_what_import_reads(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.asarray(mask) - np.uint8(1), made.split("train")["segment"][1, 0])
     with pytest.raises(UserError, match="already exists"):
         export_folders(made, folder)
+
+
+def test_scenes_keep_their_names(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Through import, check, export and import."""
+    for number, name in enumerate(("desk 1", "kitchen-é")):
+        os.rename(photos / f"scene{number:02d}", photos / name)
+    store = imported(photos)
+    assert store.names("train")[:2] == ["desk 1", "kitchen-é"]
+    assert store.names("valid") == ["scene09"]
+    check_data(store.path)
+    assert json.loads(capsys.readouterr().out)["names"]["valid"] == ["scene09"]
+    folder = export_folders(store, tmp_path / "folders")
+    assert {path.name for path in (folder / "valid").iterdir()} == {"scene09"}
+    again = imported(folder, tmp_path / "again")
+    assert again.names("train") == [f"train/{name}" for name in store.names("train")]
+    np.testing.assert_array_equal(again.split("train")["image"], store.split("train")["image"])
+    meta = json.loads((store.path / "meta.json").read_text())
+    for bad in (1, "yes", None):
+        (store.path / "meta.json").write_text(json.dumps(meta | {"named": bad}))
+        with pytest.raises(UserError, match="named must be true or false"):
+            Store.open(store.path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["a", "A"], ["..", "b"], ["x/../..", "b"], ["", "b"], [".hidden", "b"], ["a:b", "c"], ["\x1b[2J", "b" * 9999]],
+)
+def test_names_that_are_no_folders_are_not_trusted(tmp_path: Path, names: list[str]) -> None:
+    """A data set of somebody else's may name its scenes as it likes."""
+    plan = replace(import_plan(tmp_path), named=True)
+    with writer.StoreWriter(tmp_path / "set", plan) as made:
+        for name in names:
+            made.append("train", {"image": noise(1, 1, 4, 4, 3)}, [{"name": name}])
+        made.finish()
+    assert all(name.isprintable() and len(name) <= 200 for name in Store.open(tmp_path / "set").names("train"))
+    folder = export_folders(Store.open(tmp_path / "set"), tmp_path / "out")
+    assert sorted(path.name for path in (folder / "train").iterdir()) == ["0000", "0001"]
+
+
+def import_plan(tmp_path: Path) -> Plan:
+    source = Source("x", 1, "0" * 64)
+    return Plan("test", None, None, None, None, source, None, 1, 4, 4, {"train": SplitPlan(2, 0)}, ("image",))
+
+
+def squares(folder: Path, order: Callable[[int], list[int]], scenes: int = 8) -> Path:
+    """Three squares of different colours; object k has the index order(view)[k] + 1 in the masks."""
+    colours = np.array([[220, 30, 30], [30, 200, 40], [40, 60, 230]])
+    for scene in range(scenes):
+        (folder / f"s{scene}").mkdir(parents=True)
+        for view in range(3):
+            image, mask = np.full((20, 30, 3), 128, np.uint8), np.zeros((20, 30), np.uint8)
+            for k in range(3):
+                place = slice(2 + view, 10 + view), slice(10 * k, 10 * k + 8)
+                image[place], mask[place] = np.roll(colours, scene, 0)[k], order(view)[k] + 1
+            Image.fromarray(image).save(folder / f"s{scene}" / f"{view}.png")
+            Image.fromarray(mask).save(folder / f"s{scene}" / f"{view}_segment.png")
+    return folder
+
+
+def notes_of(source: Path, out: Path, **options: bool) -> str:
+    return "; ".join(import_data("pictures", source, out, Import(options=Options(**options)))[1])
+
+
+def test_masks_that_number_every_view_alone_are_noticed(tmp_path: Path) -> None:
+    same = squares(tmp_path / "same", lambda view: [0, 1, 2])
+    other = squares(tmp_path / "other", lambda view: [(k + view) % 3 for k in range(3)])
+    told = notes_of(same, tmp_path / "a")
+    assert "the same index is taken to be the same object" in told
+    assert "24 of 24 objects are seen in several views" in told
+    assert "in 16 of 16 pairs of views" in notes_of(other, tmp_path / "b")
+    assert "masks" not in notes_of(other, tmp_path / "c", per_view_masks=True)
+    assert "masks" not in notes_of(other, tmp_path / "d", masks=False)
+    store = Store.open(tmp_path / "c")
+    assert store.meta.plan.per_view_masks
+    assert store.meta.plan.source.read_as == "pictures --per-view-masks"
+    np.testing.assert_array_equal(store.split("train")["segment"], Store.open(tmp_path / "b").split("train")["segment"])
+    assert not Store.open(tmp_path / "b").meta.plan.per_view_masks
+    with pytest.raises(UserError, match="--per-view-masks: the kind movi has no such choice"):
+        import_data("movi", same, tmp_path / "e", Import(options=Options(per_view_masks=True)))
+
+
+def test_per_view_masks_have_scores_of_pictures_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """k-means finds these squares, whichever way they are numbered; scores over views must not punish it."""
+    source = squares(tmp_path / "other", lambda view: [(k + view) % 3 for k in range(3)], scenes=2)
+    notes_of(source, tmp_path / "set", per_view_masks=True)
+    asked = {"split": "valid", "views": 3, "repeats": 1, "device": "cpu", "per_scene": True}
+    evaluate("kmeans", data=tmp_path / "set", out=tmp_path / "x.json", **asked)
+    assert "identities (ARI-A" in capsys.readouterr().err
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert set(written["paper"].values()) == {None}
+    assert written["extras"]["fg_ari"] is written["extras"]["miou"] is written["extras"]["identity"] is None
+    assert written["extras"]["picture_fg_ari"]["mean"] == written["extras"]["picture_mbo"]["mean"] == 1
+    assert written["per_scene"]["names"] == ["s1"]
+    evaluate("kmeans", data=tmp_path / "set", out=tmp_path / "one.json", **asked | {"views": 1})
+    assert json.loads((tmp_path / "one.json").read_text())["paper"]["ARI-A"]["mean"] == 1  # a picture is a scene
+    segment = np.asarray(Store.open(tmp_path / "set").split("valid")["segment"])
+    layers = (np.where(segment == 255, 0, segment + 1)[:, :, None] == np.arange(4)[:, None, None]).astype(np.float32)
+    np.savez(tmp_path / "p.npz", layer_masks=layers, has_background=True)
+    score(tmp_path / "p.npz", tmp_path / "set", split="valid", protocol="mbo-i", device="cpu")
+    assert json.loads(capsys.readouterr().out.split("\n}\n")[-2] + "}")["scores"]["mBO"] == 1
+    for protocol in ("ocloc", "slot-attention-video"):
+        with pytest.raises(UserError, match="numbered in each view alone"):
+            score(tmp_path / "p.npz", tmp_path / "set", split="valid", protocol=protocol, device="cpu")
+
+
+def test_a_single_scene_gets_a_note(photos: Path, tmp_path: Path) -> None:
+    for scene in range(1, 12):
+        os.rename(photos / f"scene{scene:02d}", tmp_path / f"{scene}")
+    assert "the only scene is in valid: no split train, which training needs" in notes_of(photos, tmp_path / "one")
+    _, notes = import_data("pictures", photos, tmp_path / "two", Import(splits=("train=0",)))
+    assert "no split valid" in notes[-1]
 
 
 def test_an_interrupted_export_leaves_nothing(tmp_path: Path) -> None:

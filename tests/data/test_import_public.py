@@ -198,7 +198,11 @@ def movi(root: Path) -> Path:
                 "positions": [[scene, frame, 2.0] for frame in range(5)],
                 "quaternions": turns.as_quat()[:, [3, 0, 1, 2]].tolist(),
             },
-            "instances": [{"visibility": [1] * 5}] * 3,
+            "instances": [
+                {"shape": "cube", "size": 1.4, "size_label": "large", "color": [1, 0, 0.5], "visibility": [1] * 5},
+                {"shape": "cone", "color_label": "red", "color": [1, 0, 0], "material": "metal"},
+                {"asset_id": "mug", "color": [1, 0, "x"], "shape": "", "material": 7 * [[]]},
+            ],
         }
         (folder / "metadata.json").write_text(json.dumps(about))
     return root
@@ -211,6 +215,13 @@ def test_movi(tmp_path: Path) -> None:
     np.testing.assert_array_equal(split["image"][0], [noise(12, 16, 3, seed=20 + frame) for frame in range(5)])
     np.testing.assert_array_equal(split["segment"][0], [segment(boxes(frame, ball=1, cone=3)) for frame in range(5)])
     assert split["num_objects"].tolist() == [3]
+    assert store.names("train") == ["train/0", "train/1"]
+    told = [
+        {"color": [1.0, 0.0, 0.5], "shape": "cube", "size": "large"},
+        {"color": "red", "shape": "cone", "material": "metal"},
+        {},
+    ]
+    assert list(store.descriptions("valid")) == [{"name": "validation/0", "objects": told}]
     turns = Rotation.from_euler("xyz", [[0.3, 0.1 * frame, 2] for frame in range(5)])
     np.testing.assert_allclose(split["pose"][0, :, :3, :3], turns.as_matrix(), atol=1e-6)
     np.testing.assert_allclose(split["pose"][0, :, :3, 3], [[2, frame, 2] for frame in range(5)])
@@ -227,7 +238,8 @@ def clevrtex(root: Path, variant: str = "full", count: int = 30) -> Path:
         save(stem.with_suffix(".png"), noise(12, 16, 3, seed=number))
         save(Path(f"{stem}_flat.png"), boxes(number % 8, cube=1, ball=2))
         save(Path(f"{stem}_depth_0001.png"), noise(12, 16))
-        stem.with_suffix(".json").write_text(json.dumps({"ground_material": "x", "objects": [{}] * 3}))
+        told = {"shape": f"s{number}", "size": "large", "material": "wood", "color": "red", "rotation": 1.5}
+        stem.with_suffix(".json").write_text(json.dumps({"ground_material": "x", "objects": [told, {}, {"size": 0.7}]}))
     return root
 
 
@@ -241,8 +253,13 @@ def test_clevrtex(tmp_path: Path) -> None:
         masks = [[segment(boxes(number % 8, cube=1, ball=2))] for number in numbers]
         np.testing.assert_array_equal(store.split(split)["segment"], masks)
         assert (store.split(split)["num_objects"][:] == 3).all()
+        told = {"shape": f"s{first}", "size": "large", "material": "wood"}  # the colour lies under the material
+        one = next(store.descriptions(split))
+        assert one == {"name": f"CLEVRTEX_full_{first:06d}", "objects": [told, {}, {"size": 0.7}]}
     unseen = imported("clevrtex", clevrtex(tmp_path / "outd", "outd", 4), tmp_path / "unseen")
     assert scenes_of(unseen) == {"test1": 4}
+    coloured = imported("clevrtex", clevrtex(tmp_path / "vbg", "vbg", 4), tmp_path / "coloured")
+    assert next(coloured.descriptions("train"))["objects"][0]["color"] == "red"
     clevrtex(tmp_path / "tex", "camo", 2)
     refused("clevrtex", tmp_path / "tex", "holds the variants camo and full; import one folder at a time")
     assert scenes_of(imported("clevrtex", tmp_path / "tex" / "clevrtex_camo", tmp_path / "camo")) == {"train": 2}
@@ -276,6 +293,9 @@ def test_clevr3d(tmp_path: Path) -> None:
     np.testing.assert_array_equal(split["image"], pictures)
     np.testing.assert_array_equal(split["segment"][4], [segment(boxes(view, a=1, b=2)) for view in range(3)])
     assert split["num_objects"].tolist() == [2] + [3] * 9
+    told = {"shape": "1", "color": "1"}
+    assert next(store.descriptions("train")) == {"name": "img_0", "objects": [told, told]}
+    assert store.names("valid") == ["img_9"]
     np.testing.assert_allclose(split["pose"][9], [camera(10 + view) for view in range(3)], atol=1e-6)
     np.testing.assert_allclose(split["camera"], split["pose"][..., :3, 3])
     np.testing.assert_allclose(split["intrinsics"][0, 0], [17.5, 17.5, 8, 6])

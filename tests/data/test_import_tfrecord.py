@@ -162,6 +162,30 @@ def test_clevr_and_grey_sprites(tmp_path: Path) -> None:
     np.testing.assert_array_equal(split["image"][0, 0], np.repeat(grey, 3, 2))
 
 
+def test_what_records_tell_of_objects(tmp_path: Path) -> None:
+    """Bytes, and shapes, are kinds without an order; other floats are numbers. The background has none."""
+    image, (_, mask) = noise(64, 64, 3), entities(4, 64, 64, 2)
+    features = {"image": image, "mask": mask.transpose(1, 2, 0, 3), "orientation": np.zeros(4, np.float32)}
+    features |= {"scale": np.array([0, 0.5, 0.75, 1], np.float32), "shape": np.array([0, 2, 1, 3], np.float32)}
+    features["color"] = np.arange(12, dtype=np.float32).reshape(4, 3) / 4
+    (tmp_path / "sprites.tfrecords").write_bytes(framed(example(features)))
+    store = imported("multi-object", tmp_path / "sprites.tfrecords")
+    colours = [[0.75, 1.0, 1.25], [1.5, 1.75, 2.0], [2.25, 2.5, 2.75]]
+    told = [
+        {"color": color, "shape": shape, "size": size}
+        for color, shape, size in zip(colours, ("2", "1", "3"), (0.5, 0.75, 1.0), strict=True)
+    ]
+    assert list(store.descriptions("valid")) == [{"name": "sprites/0", "objects": told}]
+    features = {"image": image, "mask": mask, "rotation": np.zeros(4, np.float32), "size": np.zeros(7, np.float32)}
+    features |= {"color": np.array([0, 3, 1, 8], np.uint8), "material": np.array([0, 1, 2, 2], np.uint8)}
+    (tmp_path / "clevr.tfrecords").write_bytes(framed(example(features)))
+    store = imported("multi-object", tmp_path / "clevr.tfrecords", tmp_path / "second")
+    told = [{"color": color, "material": material} for color, material in (("3", "1"), ("1", "2"), ("8", "2"))]
+    assert next(store.descriptions("valid"))["objects"] == told
+    without = imported("multi-object", tmp_path / "clevr.tfrecords", tmp_path / "third", masks=False)
+    assert list(without.descriptions("valid")) == [{"name": "clevr/0"}]
+
+
 def test_several_files_are_splits_by_their_names(tmp_path: Path) -> None:
     for number, name in enumerate(("train", "test_empty_room", "test_six_objects")):
         records(tmp_path / "room" / f"objects_room_{name}.tfrecords", room, 3 - number, first=10 * number)

@@ -1,12 +1,17 @@
 """Count, order and scores, on a scene small enough to be answered by hand; and one real scene, beside the metrics."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from viewslots.data.dataset import SceneTruth
+from viewslots.data.import_data import Import, import_data
+from viewslots.data.sources.source import Options
+from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.explorer.controls import FIRST_SCENE, PICTURES
 from viewslots.explorer.opened import (
@@ -16,6 +21,7 @@ from viewslots.explorer.opened import (
     distinct,
     facts_of,
     fresh_scene,
+    held_out,
     open_numbered,
     world_for,
 )
@@ -148,6 +154,24 @@ def test_worlds_for_models() -> None:
     assert world_for("clevr", 128) is not None
     assert world_for("clevr", 64) is None
     assert world_for("tiny", 32) is None
+
+
+def test_scenes_of_a_data_set_by_name(reader: Reader, tmp_path: Path) -> None:
+    """Truth is compared only where its indices last over views."""
+    mask = np.zeros((40, 40), np.uint8)
+    mask[5:20, 5:20], mask[20:35, 20:35] = 1, 2
+    for view in range(2):
+        (tmp_path / "own" / "desk").mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(view).integers(0, 256, (40, 40, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "own" / "desk" / f"{view}.png")
+        Image.fromarray(mask).save(tmp_path / "own" / "desk" / f"{view}_segment.png")
+    for per_view in (False, True):
+        asked = Import(options=Options(per_view_masks=per_view))
+        path, _ = import_data("pictures", tmp_path / "own", tmp_path / str(per_view), asked)
+        found = open_numbered(reader, held_out(Store.open(path)), 3, 2)
+        assert found.title == "Scene 0 of valid: desk"
+        assert (found.truth is None) == per_view
+        assert facts_of(found, 0).true_count == (None if per_view else 2)
 
 
 def test_twins_are_told_apart() -> None:

@@ -17,6 +17,7 @@ from figure_scenes import cut, reader
 from PIL import Image
 
 from viewslots.commands.figures import figures
+from viewslots.data.import_data import import_data
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.figures.decompositions import decomposition_figure
@@ -170,8 +171,12 @@ def test_a_method_that_learns_nothing(data: Path, tmp_path: Path, capsys: pytest
     assert list(found) == ["decomposition-perceived"]
     with Image.open(found["decomposition-perceived"][0]) as picture:
         assert picture.width > 6 * 256  # panels of 64 x 64 pixels, four times as large
-    with pytest.raises(UserError, match="--slots"):
-        figures("kmeans", data=data, out=tmp_path / "out")
+    columns = panel_titles(found["decomposition-perceived"][1])
+    assert any("object 3" in column for column in columns)
+    asked = made(capsys, "kmeans", data=data, out=tmp_path / "told", scenes=1)  # as many as the data set tells
+    told = panel_titles(asked["decomposition-perceived"][1])
+    assert any("object 2" in column for column in told)
+    assert not any("object 3" in column for column in told)
 
 
 def test_methods_of_different_sizes_in_one_figure(
@@ -227,6 +232,27 @@ def test_scenes_of_one_view_have_no_path(saved: Path, tmp_path: Path, capsys: py
     found = made(capsys, str(saved), data=single, out=tmp_path / "out", scenes=2)
     assert list(found) == SCENES
     assert list(made(capsys, str(saved), data=single, out=tmp_path / "out", scenes=1)) == SCENES[:3]
+
+
+def test_a_set_of_ones_own_with_few_scenes_and_fewer_views(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two scenes where three are usual, one of them with no picture to hold out; no truth, wide pictures."""
+    for scene, views in {"desk": 6, "shelf": 3}.items():
+        (tmp_path / "own" / "valid" / scene).mkdir(parents=True)
+        for view in range(views):
+            pixels = np.random.default_rng(view).integers(0, 256, (36, 48, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "own" / "valid" / scene / f"{view}.png")
+    path, _ = import_data("pictures", tmp_path / "own", tmp_path / "set")
+    found = made(capsys, str(saved), data=path, out=tmp_path / "out", split="valid")
+    assert list(found) == [*SCENES, *TURNING, "viewpoints-estimated"]
+    svg = (tmp_path / "out" / "decomposition-perceived.svg").read_text()
+    assert "Scenes: 1 valid/desk, 2 valid/shelf." in svg
+    held_out = (tmp_path / "out" / "viewpoints-estimated.svg").read_text()
+    assert "Scene 1" in held_out
+    assert "Scene 2" not in held_out
+    with pytest.raises(UserError, match="--slots: say how many"):
+        figures("kmeans", data=path, out=tmp_path / "floor", split="valid", device="cpu")
 
 
 def test_all_views_seen_leaves_none_to_hold_out(

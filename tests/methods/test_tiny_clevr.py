@@ -30,7 +30,7 @@ def test_a_pool_is_rendered_once_and_gone_through_again() -> None:
     """Its scenes are the first of the live stream; every epoch has each of them once; other seeds have others."""
     world, told = data_preset("tiny-clevr").world(None), []
     chosen = {"seed": 3, "batch": 2, "size": (32, 32), "camera": False, "device": torch.device("cpu"), "ranks": Ranks()}
-    feed = live_feed(world, 4, chosen, lambda done, total: told.append((done, total)))
+    feed = live_feed(world, 4, 0, chosen, lambda done, total: told.append((done, total)))
     assert told == [(4, 4)]
     own = rendered_split(world, 3, "live", 4, world.views, torch.device("cpu"))
     whole = np.asarray(own["image"]).astype(np.float32).transpose(0, 1, 4, 2, 3) / 255

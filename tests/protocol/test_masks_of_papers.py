@@ -15,10 +15,12 @@ from sklearn.metrics import adjusted_rand_score
 from toy_scenes import random_prediction, random_truth
 
 from viewslots import cli
+from viewslots.commands.evaluation import report
 from viewslots.commands.score import score
 from viewslots.data.store import SplitArrays
 from viewslots.errors import UserError
 from viewslots.metrics.arrays import MaskBlock
+from viewslots.metrics.lpips import Lpips
 from viewslots.metrics.ssim import structural_similarity
 from viewslots.protocol.masks import score_masks, scored_window
 from viewslots.protocols import OURS, PROTOCOLS, find_protocol
@@ -115,6 +117,25 @@ def test_uorf_by_loops() -> None:
     assert found["NV-SSIM"] is None  # pictures of 7 x 7 pixels
     alone = replace(block(5, views=1), reconstruction=None)
     assert {name for name, value in values("uorf", alone).items() if value is not None} == {"ARI", "FG-ARI"}
+
+
+def test_lpips_stands_beside_psnr_where_weights_are_given() -> None:
+    class Distance(Lpips):
+        """Of the mean colours."""
+
+        def __init__(self) -> None: ...
+
+        def __call__(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+            return (first.mean((1, 2, 3)) - second.mean((1, 2, 3))).abs()
+
+    made = block(5)
+    found = score_masks(PROTOCOLS["uorf"], made, Distance()).values()
+    apart = (made.reconstruction.mean((2, 3, 4)) - made.image.mean((2, 3, 4))).abs()
+    assert found["NV-LPIPS"] == pytest.approx(float(apart[:, 1:].mean()))
+    assert {name: value for name, value in found.items() if name != "NV-LPIPS"} == values("uorf", made)
+    assert "LPIPS" not in score_masks(PROTOCOLS["clevrtex"], corners(128, 128, 40), Distance()).values()
+    without = score_masks(PROTOCOLS["uorf"], replace(made, reconstruction=None), Distance()).values()
+    assert without["NV-LPIPS"] is None
 
 
 def test_ssim_of_larger_pictures() -> None:
@@ -236,6 +257,30 @@ def test_the_command_says_what_it_did(command: Command, protocol: Any) -> None:
     assert found["per_scene"]["mBO" if "mBO" in found["scores"] else "FG-ARI"][1] is not None
     assert found["mask_size"] == {"prediction": [7, 7], "truth": [7, 7], "compared": [7, 7]}
     assert (found["scenes"], found["views"]) == (4, 3)
+
+
+def test_a_report_of_anybodys_masks(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table for each protocol and truth, with the contract below; no result of ours is needed."""
+    made = block(1)
+    np.savez(command.folder / "prediction.npz", layer_masks=made.layers.numpy(), has_background=True)
+    np.savez(command.folder / "truth.npz", segment=made.segment.numpy())
+    mbo = command("truth.npz", "--protocol", "mbo-i", "--out", "results/mine.json")
+    eight = command("truth.npz", "--out", "results/eight.json")
+    (command.folder / "results" / "worse.json").write_text(json.dumps(mbo | {"scores": {"FG-ARI": 0.25, "mBO": None}}))
+    report((command.folder / "results",), out=command.folder / "report")
+    text = (command.folder / "report" / "report.md").read_text()
+    assert "mbo-i, truth.npz, 3 views a scene" in text
+    first = f"{mbo['scores']['FG-ARI']:.3f} | {mbo['scores']['mBO']:.3f}"
+    assert f"| mine (prediction.npz, 4 scenes) | {first} |" in text
+    assert "| worse (prediction.npz, 4 scenes) | 0.250 | N/A |" in text
+    assert f"by the appendix's formulas (paper) | {eight['paper']['ARI-A']:.3f}" in text
+    assert PROTOCOLS["mbo-i"].contract in text
+    assert "<table" in (command.folder / "report" / "report.html").read_text()
+    damages: list[dict[str, Any]] = [{"scenes": "x"}, {"scores": {"mBO": "1"}}, {"protocol": None}, {"prediction": 3}]
+    for damage in [*damages, {"scores": [1]}, {"scores": {"mBO": float("nan")}}]:
+        (command.folder / "bad.json").write_text(json.dumps(mbo | damage))
+        with pytest.raises(UserError, match=r"bad\.json: damaged results of score|bad\.json.*NaN"):
+            report((command.folder / "bad.json",), out=command.folder / "report")
 
 
 def test_a_data_set_as_truth(command: Command) -> None:

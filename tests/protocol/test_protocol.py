@@ -26,10 +26,11 @@ from viewslots.metrics.extras import MASK_SCORES
 from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol import evaluate as protocol
+from viewslots.protocol import plan as plans
 from viewslots.protocol.evaluate import BATCH, Plan, Seen, evaluate, fewest_views, keyed_generator
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
-from viewslots.protocol.subject import first_stage, scored_step, training_seconds
+from viewslots.protocol.subject import default_slots, first_stage, scored_step, training_seconds
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch
 
@@ -388,7 +389,7 @@ def test_pictures_come_in_the_size_that_a_method_takes(store: Store, monkeypatch
         image_size = (16, 16)
 
     asked = []
-    monkeypatch.setattr(protocol, "SceneDataset", lambda split, **options: asked.append(options))
+    monkeypatch.setattr(plans, "SceneDataset", lambda split, **options: asked.append(options))
     for method in (Small(), Guessing(), KMeansMethod()):
         protocol.shown_to(method, store, "test1", "cpu")
     assert asked == [{"device": "cpu", "size": (16, 16)}, {"device": "cpu"}, {"device": "cpu"}]
@@ -399,7 +400,7 @@ def test_cameras_are_shown_to_methods_that_need_them(store: Store, monkeypatch: 
         needs_camera = True
 
     asked = []
-    monkeypatch.setattr(protocol, "SceneDataset", lambda split, **options: asked.append(options) or SceneDataset(split))
+    monkeypatch.setattr(plans, "SceneDataset", lambda split, **options: asked.append(options) or SceneDataset(split))
     evaluate(Needing(), store, PLAN)
     assert asked == [{"device": "cpu", "camera": True}] * 2  # test1, and valid for the probes
     evaluate(Guessing(), store, replace(PLAN, extras=False))
@@ -741,10 +742,11 @@ def test_a_place_nobody_may_write_to_is_refused_before_the_work(
 def test_commands_refuse_in_one_line(store: Store, saved: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.json"
     unknown = disc_store(tmp_path / "unknown", preset="of-our-own")
-    (saved / "run.json").unlink()
-    for run, split in ((str(saved), "test2"), ("kmeans", "test1"), ("kmeans", "test2")):
-        with pytest.raises(UserError, match="--slots"):  # neither model nor data name a preset
-            evaluate_command(run, data=unknown.path, out=out, split=split, device="cpu")
+    told = unknown.meta.plan.splits["test1"]
+    untold = replace(unknown.meta.plan, splits={"test1": replace(told, slots=0)})
+    with pytest.raises(UserError, match="--slots: say how many objects may be found in of-our-own"):
+        default_slots({"preset": None}, untold, "test1")
+    assert default_slots({"preset": None}, unknown.meta.plan, "test2") == 3  # as many as the data set tells
     with pytest.raises(UserError, match="no split"):
         evaluate_command(str(saved), data=store.path, out=out, split="nonsense", device="cpu")
     with pytest.raises(UserError, match="is a folder"):

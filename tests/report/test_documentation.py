@@ -69,6 +69,6 @@ def test_the_page_names_options_that_exist() -> None:
     parameters = {
         name for command in (evaluate, estimate_viewpoints, report, score) for name in signature(command).parameters
     }
-    options = {f"--{name}" for name in parameters} | {"--careful", "--no-extras"}
-    other = {"--train-scenes"}  # of make-data
+    options = {f"--{name.replace('_', '-')}" for name in parameters} | {"--careful", "--no-extras"}
+    other = {"--train-scenes", "--per-view-masks"}  # of make-data and import-data
     assert set(re.findall(r"--[a-z][a-z-]*", PAGE)) <= options | other

@@ -63,19 +63,19 @@ def test_table_2_has_six_methods_on_three_sets() -> None:
 def test_first_stages_are_trained_first_and_once() -> None:
     tasks = planned(seeds=2)
     names = [name for name in tasks if name.startswith("train")]
-    assert len(names) == 8
+    assert len(names) == 6
     for seed in (0, 1):
-        for later, first in (
-            (f"ocloc-clevr-m3-{seed}", f"ocloc-clevr-m1-{seed}"),
-            (f"umbra-clevr-m1-{seed}", f"ocloc-compact-clevr-m1-{seed}"),
-        ):
-            task = tasks[f"train-{later}"]
-            assert f"train-{first}" in task.needs
-            assert option(task, "--init") == f"runs/{first}"
-            assert names.index(f"train-{first}") < names.index(f"train-{later}")
-    # 150,000 + 100,000 steps wait behind one first stage, 150,000 + 16,000 behind the other.
+        later, first = f"train-ocloc-clevr-m3-{seed}", f"ocloc-clevr-m1-{seed}"
+        assert f"train-{first}" in tasks[later].needs
+        assert option(tasks[later], "--init") == f"runs/{first}"
+        assert names.index(f"train-{first}") < names.index(later)
+        # Both stages of umbra learn from the same data: one command.
+        umbra = tasks[f"train-umbra-clevr-m1-{seed}"]
+        assert umbra.needs == ("data-clevr-m1",)
+        assert "--init" not in umbra.words
+        assert (option(umbra, "--steps"), umbra.steps) == ("16000", 16_000)
+    # 150,000 + 100,000 steps wait behind the first stage.
     assert names[:2] == ["train-ocloc-clevr-m1-0", "train-ocloc-clevr-m1-1"]
-    assert not any("compact" in name for name in tasks if name.startswith(("score", "figures")))
     assert list(tasks)[:2] == ["data-clevr-m3", "data-clevr-m1"]
 
 
@@ -111,16 +111,17 @@ def test_scale_squeezes_steps_and_a_rehearsal_needs_few_scenes() -> None:
 
 
 def test_short_recipes() -> None:
-    recipes = {
-        "ocloc-compact/clevr-m1": Short(12_000, {"model.sigma_x": 0.1, "model.nvil.channels": (4, 8)}),
-        "umbra/clevr-m1": Short(5_000, {"optimisation.batch_size": 8, "optimisation.warmup_steps": 400}),
-    }
+    settings = {"first.model.sigma_x": 0.1, "model.nvil.channels": (4, 8), "optimisation.warmup_steps": 400}
+    recipes = {"umbra/clevr-m1": Short(5_000, settings)}
     table = replace(STAGES, short=recipes)
     tasks = planned(table, ("umbra",), short=True, scale=0.5)
-    first, second = tasks["train-ocloc-compact-clevr-m1-0"], tasks["train-umbra-clevr-m1-0"]
-    assert (first.steps, second.steps) == (6_000, 2_500)
-    assert first.words[-4:] == ("--set", "model.sigma_x=0.1", "--set", "model.nvil.channels=[4, 8]")
-    assert second.words[-4:] == ("--set", "optimisation.batch_size=8", "--set", "optimisation.warmup_steps=200")
+    task = tasks["train-umbra-clevr-m1-0"]
+    assert task.steps == 2_500
+    assert task.words[-6::2] == ("--set",) * 3
+    assert task.words[-5::2] == (
+        *("first.model.sigma_x=0.1", "model.nvil.channels=[4, 8]"),
+        "optimisation.warmup_steps=200",
+    )
     with pytest.raises(UserError, match="no short recipe for ocloc/clevr-m"):
         planned(table, short=True)
 

@@ -178,6 +178,10 @@ def test_steps_that_a_run_folder_tells(tmp_path: Path) -> None:
     assert steps_done(tmp_path, training) == 42
     (tmp_path / "a" / "metrics.jsonl").write_text("nonsense")
     assert steps_done(tmp_path, training) == 0
+    write_step(tmp_path, "a/first", 30)
+    assert steps_done(tmp_path, training) == 30
+    write_step(tmp_path, "a", 5)
+    assert steps_done(tmp_path, training) == 35  # of both stages
 
 
 def test_the_line_of_status(tmp_path: Path) -> None:

@@ -35,12 +35,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def torchrun(restarts: int = 0, slowly: bool = False, **options: object) -> subprocess.Popen[str]:
+def torchrun(
+    restarts: int = 0, slowly: bool = False, experiment: str = "tiny", **options: object
+) -> subprocess.Popen[str]:
     """As in docs/training.md; `--` keeps torchrun from taking --run for its own."""
     program = ["--no-python", "--", sys.executable, "-c", SLOWLY] if slowly else ["-m", "--", "viewslots"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
     place = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), *program]
-    command = [*launcher, *place, "train", "tiny", *written(OPTIONS | options)]
+    command = [*launcher, *place, "train", experiment, *written(OPTIONS | options)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 

@@ -34,3 +34,14 @@ def test_pictures_without_truth_have_no_scores_to_tell(capsys: pytest.CaptureFix
         console.scores(4, scores)
         console.figures(5, {"loss": 2.0, "other": 3.0})
         assert capsys.readouterr().err.endswith(told + "\n")
+
+
+def test_a_stage_knows_the_time_of_all(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    """Stage 1 of 100 steps, before one of 300: at two steps a second, 396 steps are left after the fourth."""
+    clock = iter([10.0, 11.5, 11.5])
+    monkeypatch.setattr("viewslots.training.log.time.monotonic", lambda: next(clock))
+    console = Console(100, (), speaks=True, say=say)
+    console.stage(1, 2, before=0, total=400)
+    console.step(1)
+    console.figures(4, {"loss": 2.0})
+    assert "stage 1/2  step 4/100  2.0 steps/s  0:03:18 left  loss 2" in capsys.readouterr().err

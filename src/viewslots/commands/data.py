@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 from tyro.extras import literal_type_from_choices
 
 from viewslots.data.sources.kinds import KINDS
@@ -12,7 +12,18 @@ from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 DataName = Literal[
-    "clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4", "clevr-mixed", "clevr", "dsprites", "abstract", "tiny-clevr"
+    "clevr-m1",
+    "clevr-m2",
+    "clevr-m3",
+    "clevr-m4",
+    "clevr-mixed",
+    "tabletop",
+    "tabletop-plain",
+    "tabletop-still",
+    "tiny-clevr",
+    "clevr",
+    "dsprites",
+    "abstract",
 ]
 QualityName = Literal["fast", "reference"]
 Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as many as in the paper)")]
@@ -22,6 +33,7 @@ def make_data(
     preset: Positional[DataName],
     /,
     out: Path,
+    size: Annotated[str | None, arg(metavar="N|HxW", help_behavior_hint="(default: the set's own)")] = None,
     seed: int = 0,
     train_scenes: Scenes = None,
     valid_scenes: Scenes = None,
@@ -32,11 +44,12 @@ def make_data(
     batch: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 8 on a CPU, 64 on a GPU)")] = None,
     art: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: our own drawings)")] = None,
 ) -> None:
-    """Render a data set of the paper with the whole truth in it. If interrupted, the same command finishes it.
+    """Render a data set with the whole truth in it. If interrupted, the same command finishes it.
 
     Args:
         preset: Which data set.
         out: Folder to make.
+        size: Pictures of NxN or HxW pixels; for the tabletop sets.
         seed: Scene i of a split depends on the seed, the split and i alone.
         train_scenes: Scenes to train on.
         valid_scenes: Scenes to validate on.
@@ -57,21 +70,37 @@ def make_data(
     kind = pick_device(device)
     counts = chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes)
     asked: dict[str, Any] = {"preset": preset, "seed": seed, "quality": quality, "art": art}
-    world, where = chosen.world(art), local_device(kind)
+    world, where = chosen.world(art) if size is None else sized_world(preset, size), local_device(kind)
     with joined_team(where) as team, Progress("scenes", "rendering", team.first) as progress:
         there = (
             team.told(lambda: "yes" if finished_dataset(world, counts, out, device=kind, **asked) else "no") == "yes"
         )
         if not there:
-            size = batch if batch is not None else {"cpu": 8, "cuda": 64}[kind]
-            make_dataset(world, counts, out, device=str(where), batch=size, progress=progress, team=team, **asked)
+            at_once = batch if batch is not None else {"cpu": 8, "cuda": 64}[kind]
+            make_dataset(world, counts, out, device=str(where), batch=at_once, progress=progress, team=team, **asked)
     if team.first:
         if there:
             say(f"{out}: already complete, nothing to do; check-data verifies it")
         print(out)
 
 
+def sized_world(preset: str, size: str) -> "World":
+    """The world of a data set in pictures of another size."""
+    from viewslots.data.presets import data_preset
+    from viewslots.scenes.tabletop.table_scene import MAX_PIXELS
+
+    make = data_preset(preset).sized
+    height, width = read_size(size) or (0, 0)
+    if make is None:
+        raise UserError(f"--size: {preset} has one size; leave it out")
+    if not 8 <= min(height, width) <= max(height, width) <= MAX_PIXELS:
+        raise UserError(f"--size {size}: pictures have 8 to {MAX_PIXELS} pixels a side")
+    return make(height, width)
+
+
 if TYPE_CHECKING:
+    from viewslots.scenes.world import World
+
     KindName = str
 else:
     KindName = literal_type_from_choices(list(KINDS))
@@ -90,6 +119,7 @@ def import_data(
     cameras: bool = True,
     resolution: Annotated[str | None, arg(metavar="HxW", help_behavior_hint="(default: 128x128)")] = None,
     background: Annotated[int | None, arg(metavar="LEVEL", help_behavior_hint="(default: as the set has it)")] = None,
+    per_view_masks: FlagCreatePairsOff[bool] = False,
 ) -> None:
     """Make a data set from pictures of your own or a public data set. If interrupted, the same command finishes it.
 
@@ -107,6 +137,8 @@ def import_data(
         cameras: Whether to read cameras.
         resolution: Of octscenes: the folder to read.
         background: Of uorf: grey level of the background in masks.
+        per_view_masks: Of pictures: masks number the objects of each view alone. Scores of single pictures then have a
+            value, those over views have none.
     """
     from viewslots.data.checks import check_dataset
     from viewslots.data.import_data import Import
@@ -114,7 +146,7 @@ def import_data(
     from viewslots.data.sources.source import Options
     from viewslots.ranks import joined_team, local_device
 
-    options = Options(views, resolution, background, masks, cameras)
+    options = Options(views, resolution, background, masks, cameras, per_view_masks)
     asked = Import(read_size(size), crop, split, options)
     with (
         joined_team(local_device("cpu")) as team,
@@ -196,7 +228,7 @@ def render(
     seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: the scene's own key)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Render one CLEVR scene (JSON) to a .png, or to an .npz: pictures, the truth about them, cameras, linear radiance.
+    """Render one CLEVR or tabletop scene (JSON) to a .png or an .npz: pictures, their truth, cameras, linear radiance.
 
     Args:
         scene: A scene as JSON: objects, lights, one view or several (docs/data-format.md).
@@ -212,17 +244,15 @@ def render(
 
     from viewslots.data.exchange.npz import require_npz, save_npz
     from viewslots.files import plain_errors, replacing, require_file
-    from viewslots.scenes.render import render_views
-    from viewslots.scenes.spec import Scene
+    from viewslots.scenes.descriptions import load_scene, render_any
 
     picture = out.suffix.lower() == ".png"
     (require_file if picture else require_npz)(out)
-    description = Scene.load(scene)
+    description = load_scene(scene)
     if seed is not None:
         description = replace(description, key=seed % 2**32)
     with Progress("parts", "rendering") as progress:
-        slots = len(description.objects)
-        pictures, linear = render_views([description], slots, pick_device(device), quality, progress)
+        pictures, linear = render_any(description, pick_device(device), quality, progress)
     if picture:
         with plain_errors("writing", out), replacing(out) as draft:
             Image.fromarray(np.concatenate(list(pictures.image[0]), axis=1)).save(draft, "PNG")

@@ -2,10 +2,11 @@
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
@@ -18,6 +19,7 @@ Which = Literal["best", "last"]
 AS_METHOD = "(default: as the method does; ocloc: one plain answer, as in the paper)"
 Starts = Annotated[int | None, arg(metavar="N", aliases=["--careful"], help_behavior_hint=AS_METHOD)]
 Looks = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does, else 0)")]
+Weights = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: $VIEWSLOTS_LPIPS, else none)")]
 Refine = Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: as the method does, else 0)")]
 
 
@@ -38,6 +40,9 @@ def evaluate(
     starts: Starts = None,
     looks: Looks = None,
     refine: Refine = None,
+    probes: Annotated[str | None, arg(metavar="SPLIT", help_behavior_hint="(default: none)")] = None,
+    lpips: Weights = None,
+    per_scene: FlagCreatePairsOff[bool] = False,
 ) -> None:
     """Score a model on a data set by the paper's protocol: eight metrics in two conventions, with their uncertainty.
 
@@ -58,10 +63,15 @@ def evaluate(
             more nats than they save. 0: the plain answer, one pass.
         looks: The same search with N further looks for missed objects.
         refine: The same search with gradient steps on the codes, after the starts and after each look.
+        probes: Also how well colour, shape, size and material of objects can be read from their codes, by probes that
+            are fitted on this split: train or valid.
+        lpips: Also LPIPS, with the weights in this file or folder; docs/evaluation.md says where to get them.
+        per_scene: Also the scores of every scene, with its name.
     """
     asked = {"split": split, "views": views, "slots": slots, "repeats": repeats, "seed": seed, "batch": batch}
     search = {"starts": starts, "looks": looks, "refinement": refine}
-    _evaluated(run, data, out, which, device, search, asked | {"extras": extras})
+    asked |= {"extras": extras, "probes": probes}
+    _evaluated(run, data, out, which, device, search, asked, lpips=lpips, per_scene=per_scene)
 
 
 def estimate_viewpoints(
@@ -113,7 +123,8 @@ def report(sources: Positional[Annotated[tuple[Path, ...], arg(metavar="RESULT..
     """Our results beside the paper's tables, as report.md and report.html.
 
     Args:
-        sources: Results of evaluate and estimate-viewpoints, or folders with some (there, in results/, results*.json).
+        sources: Results of evaluate, estimate-viewpoints and score, or folders with some (there, in results/,
+            results*.json).
         out: Folder to write to.
     """
     from viewslots.files import plain_errors, require_folder
@@ -128,10 +139,20 @@ def report(sources: Positional[Annotated[tuple[Path, ...], arg(metavar="RESULT..
 
 
 def _evaluated(
-    run: str, data: Path, out: Path, which: Which, device: str, search: dict[str, int | None], asked: dict[str, Any]
+    run: str,
+    data: Path,
+    out: Path,
+    which: Which,
+    device: str,
+    search: dict[str, int | None],
+    asked: dict[str, Any],
+    *,
+    lpips: Path | None = None,
+    per_scene: bool = False,
 ) -> None:
     from viewslots.data.store import Store
     from viewslots.files import plain_errors, require_file, write_json
+    from viewslots.metrics.lpips import find_lpips
     from viewslots.protocol.evaluate import Plan, evaluate_together
     from viewslots.protocol.results import result
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
@@ -145,23 +166,31 @@ def _evaluated(
     if kind == "cpu":
         _keep_memory()
     where = str(local_device(kind)) if kind == "cuda" else kind
+    distance = find_lpips(lpips, where) if asked["extras"] else None
     method, about = find_subject(run, which, where)
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
-    slots = (
-        asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan.preset, asked["split"])
-    )
+    slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})
     with joined_team(local_device(kind)) as team, Progress("answers", "evaluating", team.first) as progress:
-        repeats = evaluate_together(method, store, plan, where, progress, team)
+        repeats = evaluate_together(method, store, plan, where, progress, team, distance)
     if repeats is None:  # rank 0 has it
         return
-    written = result(repeats, store, plan, about | {"device": kind, "provenance": provenance()})
+    about |= {"device": kind, "lpips": None if distance is None else distance.network, "provenance": provenance()}
+    written = result(repeats, store, plan, about)
+    if per_scene:
+        written["per_scene"] = repeats.per_scene(store.names(plan.split))
     with plain_errors("writing", out):
         write_json(out, written)
-    if lost := [f"{truth} ({', '.join(scores)})" for truth, scores in written["missing"].items()]:
+    if lost := [f"{truth} ({_first(scores)})" for truth, scores in written["missing"].items()]:
         say(f"{data} does not tell everything, so some scores are null; missing: {', '.join(lost)}")
     means = {kind: _means(written[kind]) for kind in ("pooled", "paper", "extras")}
     print_json({"results": str(out)} | means)
+
+
+def _first(names: Sequence[str], most: int = 8) -> str:
+    """A list that a person reads; all names are in the results."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def _keep_memory() -> None:

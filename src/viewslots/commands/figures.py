@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from viewslots.runs import Model
     from viewslots.types import Decomposition, SceneBatch, SceneTruth
 
-PAPER_VIEWS = 4
+PAPER_VIEWS, SCENES = 4, 3
+NAMES, NAME = 6, 40
+"""Scenes whose names are told below a figure, and letters of each."""
 Which = Literal["best", "last"]
 
 
@@ -51,7 +53,7 @@ def figures(
     data: Path,
     out: Path,
     split: str = "test1",
-    scenes: int = 3,
+    scenes: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 3, or all where fewer)")] = None,
     views: Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer)")] = None,
     slots: Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained)")] = None,
     compare: Annotated[tuple[str, ...], arg(metavar="RUN...")] = (),
@@ -93,7 +95,7 @@ def figures(
     from viewslots.protocol.evaluate import Work
     from viewslots.viewpoints.scene import with_starts
 
-    if min(scenes, frames) < 1:
+    if min(SCENES if scenes is None else scenes, frames) < 1:
         raise UserError("--scenes and --frames: at least 1 of each")
     require_folder(out)
     tables = [(_row_name(result), result) for result in _results(run, results)]
@@ -113,9 +115,10 @@ def figures(
     first = asked[_name(run)]
     rounds = (0 if comparison_only else 1) + (len(asked) if compare or comparison_only else 0)
     with Progress("scenes", "answering") as progress:
-        work = Work(progress, rounds * scenes)
+        work = Work(progress, rounds * (SCENES if scenes is None else scenes))
         if not comparison_only:
-            parts += _own_parts(run, shown_to(first.method), first, frames, work)
+            names = _names(data, split, scenes)
+            parts += _own_parts(run, shown_to(first.method), first, frames, names, work)
         if compare or comparison_only:
             parts += _comparison(asked, shown_to, work)
     if not comparison_only:
@@ -145,10 +148,20 @@ def _slots(method: "Method", data: Path, split: str, others: int | None) -> int:
     from viewslots.data.store import Store
     from viewslots.experiments import slots_for
 
-    slots = method.slots or slots_for(Store.open(data).meta.plan.preset, split) or others
-    if slots is None:
+    plan = Store.open(data).meta.plan
+    slots = method.slots or slots_for(plan.preset, split) or others
+    slots = slots or (plan.splits[split].slots if split in plan.splits else None)
+    if not slots:
         raise UserError("--slots: say how many objects may be found; neither method nor data set tells")
     return slots
+
+
+def _names(data: Path, split: str, scenes: int | None) -> str:
+    """What an import calls the scenes that are shown."""
+    from viewslots.data.store import Store
+
+    names = (Store.open(data).names(split) or [])[: min(scenes or SCENES, NAMES)]
+    return f" Scenes: {', '.join(f'{number} {name[:NAME]}' for number, name in enumerate(names, 1))}." if names else ""
 
 
 def _name(source: str) -> str:
@@ -165,7 +178,7 @@ def _new_name(source: str, taken: Collection[str]) -> str:
 def _shown_scenes(
     data: Path,
     split: str,
-    scenes: int,
+    scenes: int | None,
     views: int | None,
     method: "Method",
     device: str,
@@ -178,6 +191,7 @@ def _shown_scenes(
     from viewslots.protocol.evaluate import HELD_OUT_VIEWS, shown_to
 
     dataset = shown_to(method, Store.open(data), split, device, size)
+    scenes = min(SCENES, len(dataset)) if scenes is None else scenes
     if scenes > len(dataset):
         raise UserError(f"--scenes: {scenes} asked for, but {split} of {data} has {len(dataset)}; ask for fewer")
     stored = dataset.split.size
@@ -193,13 +207,15 @@ def _shown_scenes(
     return [shown(scene) for scene in range(scenes)]
 
 
-def _own_parts(run: str, shown: Sequence[Shown], asked: Asked, frames: int, work: "Work") -> "Iterator[Part]":
+def _own_parts(
+    run: str, shown: Sequence[Shown], asked: Asked, frames: int, names: str, work: "Work"
+) -> "Iterator[Part]":
     """What is drawn of the method alone."""
     from viewslots.figures.figure_set import answer_parts, scene_parts
     from viewslots.methods.contract import SceneMethod
     from viewslots.viewpoints.scene import Reader, search_words
 
-    note = f"Answers of {_name(run)}: {search_words(asked.search)}."
+    note = f"Answers of {_name(run)}: {search_words(asked.search)}.{names}"
     images = [one.given.image[0] for one in shown]
     if not isinstance(asked.method, SceneMethod):
         return answer_parts(images, _answers(asked, shown, work), note)
@@ -207,7 +223,7 @@ def _own_parts(run: str, shown: Sequence[Shown], asked: Asked, frames: int, work
     for image in images:
         with work.of(1):
             scenes.append(reader.inferred(image, asked.seed, asked.slots, asked.search))
-    held_out = [one.held_out.image[0] for one in shown if one.held_out is not None]
+    held_out = [None if one.held_out is None else one.held_out.image[0] for one in shown]
     return scene_parts(scenes, held_out, asked.seed, frames, note)
 
 

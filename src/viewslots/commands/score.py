@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from viewslots.commands.evaluation import Weights
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def score(
     split: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: none)")] = None,
     out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: standard output alone)")] = None,
     device: Device = "auto",
+    lpips: Weights = None,
 ) -> None:
     """Score anybody's decompositions from arrays: by the eight metrics of the paper, or as another paper scores masks.
 
@@ -37,19 +39,31 @@ def score(
         split: Of the data set, where the truth is one.
         out: JSON file to write as well.
         device: Where to compute; auto takes a GPU if there is one.
+        lpips: Also LPIPS where a protocol has PSNR (uorf), with the weights in this file or folder; docs/evaluation.md
+            says where to get them.
     """
     from viewslots.files import plain_errors, require_file, write_json
+    from viewslots.protocol.results import SCORES
     from viewslots.protocols import OURS, find_protocol
+    from viewslots.provenance import provenance
 
     asked = find_protocol(protocol)
     if out is not None:
         require_file(out)
     where = pick_device(device)
-    result = {"protocol": asdict(asked)}
+    result = {
+        "format": SCORES,
+        "format_version": 1,
+        "prediction": prediction.name,
+        "truth": truth.resolve().name,
+        "split": split,
+        "provenance": provenance(),
+        "protocol": asdict(asked),
+    }
     if asked is OURS:
         result |= _eight_metrics(prediction, truth, split, where)
     else:
-        result |= _masks(asked, prediction, truth, split, where)
+        result |= _masks(asked, prediction, truth, split, where, lpips)
     if out is not None:
         with plain_errors("writing", out):
             write_json(out, result)
@@ -62,6 +76,7 @@ def _eight_metrics(prediction: Path, truth: Path, split: str | None, device: str
 
     parts: list[SceneScores] = []
     with ScorePair(prediction, truth, split) as pair, Progress("scenes") as progress:
+        pair.require_identities("the eight metrics")
         for block in pair.blocks(device):
             parts.append(score_scenes(*block))
             progress(sum(len(part.values) for part in parts), pair.scenes)
@@ -72,17 +87,23 @@ def _eight_metrics(prediction: Path, truth: Path, split: str | None, device: str
     return found | {"scenes": pair.scenes, "views": pair.views}
 
 
-def _masks(protocol: "Protocol", prediction: Path, truth: Path, split: str | None, device: str) -> dict[str, Any]:
+def _masks(
+    protocol: "Protocol", prediction: Path, truth: Path, split: str | None, device: str, weights: Path | None
+) -> dict[str, Any]:
     from viewslots.metrics.arrays import MASKS_ALONE, MASKS_AND_PICTURES, ScorePair
     from viewslots.metrics.extras import SceneRatios
+    from viewslots.metrics.lpips import find_lpips
     from viewslots.protocol.masks import score_masks, scored_window
 
     parts: list[SceneRatios] = []
+    lpips = find_lpips(weights, device) if protocol.has_pictures else None
     wanted = MASKS_AND_PICTURES if protocol.has_pictures else MASKS_ALONE
     with ScorePair(prediction, truth, split, wanted) as pair, Progress("scenes") as progress:
+        if protocol.unit == "scene":
+            pair.require_identities(f"--protocol {protocol.name}")
         window, done = scored_window(protocol, *pair.truth_size), 0
         for block in pair.mask_blocks(device):
-            parts.append(score_masks(protocol, block))
+            parts.append(score_masks(protocol, block, lpips))
             done += len(block.segment)
             progress(done, pair.scenes)
     for remark in pair.remarks():

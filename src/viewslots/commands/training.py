@@ -2,13 +2,14 @@
 
 import json
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
 from viewslots.errors import UserError
+from viewslots.files import FIRST
 from viewslots.methods.names import METHODS
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -33,11 +34,11 @@ def train(
     *,
     run: Path,
     data: Annotated[str | None, choice("DIR|live", "that of the run, with --resume")] = None,
-    steps: Annotated[int | None, choice("N", "as in the paper")] = None,
+    steps: Annotated[int | None, choice("N", "as in the experiment")] = None,
     seed: Annotated[int | None, choice("S", "0")] = None,
     seeds: Annotated[str | None, choice("S,S,...", "one run")] = None,
     resume: bool = False,
-    init: Annotated[str | None, choice("RUN", "random weights")] = None,
+    init: Annotated[str | None, choice("MODEL", "random weights, or those of the first stage")] = None,
     batch: Annotated[int | None, choice("N", "as in the paper")] = None,
     learning_rate: Annotated[float | None, choice("RATE", "as in the paper")] = None,
     views: Annotated[int | None, choice("M", "as in the paper: 4, or 1 for sets of single pictures")] = None,
@@ -55,15 +56,16 @@ def train(
     Args:
         experiment: METHOD/DATA, such as ocloc/clevr-m1, slot-attention/clevr or umbra/clevr-m3; smaller ones are
             METHOD-compact/DATA. `viewslots info` lists all. Short names: clevr-m1..m4, clevr, dsprites, abstract (the
-            paper's); compact, umbra, tiny.
+            paper's); compact, umbra, tiny. umbra has two stages, which run one after the other.
         run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
         data: A data set made by make-data or import-data, or `live`: fresh scenes at every step, no disk. The model
             follows the size of its pictures, if its method can.
-        steps: Length of the run; every constant of the schedule is squeezed or stretched with it.
+        steps: Length of the run, all stages together; every constant of the schedule is squeezed or stretched with it.
         seed: Decides first weights, order of scenes, choice of views and noise.
         seeds: Several seeds with commas between them, all at once, into RUN/seed-S.
         resume: Go on with a run from its newest checkpoint; needs no other option but --run.
-        init: A run whose weights to start from; experiments that are a second stage need one.
+        init: A run or a shipped model (umbra, umbra-around, compact) whose weights to start from, in place of the first
+            stage. umbra from a trained umbra is fine-tuned: a short run at a low rate.
         batch: Scenes in a batch, of all processes together.
         learning_rate: Largest learning rate.
         views: Pictures of each scene in a step, after the phase with one.
@@ -75,7 +77,8 @@ def train(
         precision: auto is bf16 on a GPU and fp32 on a CPU.
         fast: Use the fast twins of the networks; the result is the same up to rounding.
         set_: Any constant that `viewslots info EXPERIMENT` shows under model, schedule or optimisation, such as
-            schedule.temperature_start=2; may be given several times.
+            schedule.temperature_start=2; may be given several times. Constants of the model count for both stages,
+            others for the last; first.schedule.temperature_start=2 is for the first.
     """
     given = {
         "preset": experiment,
@@ -101,14 +104,16 @@ def train(
 
 def changed_arguments(given: dict[str, Any], changes: tuple[str, ...], begun: Path | None) -> dict[str, Any]:
     """With the values of --set, whose names are those of the preset, or of that of the run that goes on."""
-    from viewslots.experiments import experiment
+    from viewslots.experiments import experiment, first_stage
     from viewslots.training.run import read_run_config
     from viewslots.training.settings import parse_changes, with_changes
 
     if not changes or ("preset" not in given and begun is None):  # the latter is refused where runs are opened
         return given
     preset = given["preset"] if begun is None or "preset" in given else read_run_config(begun)["preset"]
-    return with_changes(given, parse_changes(changes, experiment(preset)))
+    first = first_stage(preset)
+    parsed = parse_changes(changes, experiment(preset), None if first is None else experiment(first))
+    return with_changes(given, parsed)
 
 
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
@@ -125,7 +130,7 @@ def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume:
             outcome = run_training(run, given, where, fast, resume, ranks)
         if speaks:
             print_json(asdict(outcome))
-            picture = run / PICTURES / f"step-{outcome.step:08d}.png"
+            picture = outcome.run / PICTURES / f"step-{outcome.step:08d}.png"
             if picture.exists():
                 say(f"Open {picture} to see what it makes of scenes it was not trained on.")
     except Interrupted as stop:
@@ -137,75 +142,149 @@ def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume:
 def run_training(
     run: Path, given: dict[str, Any], device: "torch.device", fast: bool, resume: bool, ranks: "Ranks"
 ) -> "Outcome":
-    """Rank 0 opens the folder and tells the others what it says; where it cannot, it alone says why."""
-    from viewslots.training.log import Console
-    from viewslots.training.loop import Training
-    from viewslots.training.settings import LIVE, RunSettings
-    from viewslots.training.start import assemble
+    """Rank 0 opens the folders and tells the others what they say; where it cannot, it alone says why."""
+    from viewslots.training.settings import RunSettings
 
     with ExitStack() as stack:
-        folder, weights, text = None, None, ""
+        opened: list[Opened] = []
+        text = ""
         try:
             if ranks.first:
-                folder, settings, weights = open_run(run, given, device.type, fast, resume, ranks)
-                stack.enter_context(folder)
-                text = json.dumps(settings.to_json())
+                opened = open_stages(run, given, device.type, fast, resume, ranks, stack)
+                text = json.dumps([stage.settings.to_json() for stage in opened])
         finally:
             text = ranks.tell(text)
         if not text:
             raise SystemExit(1)
-        settings = RunSettings.from_json(json.loads(text))
-        with Progress("scenes", "rendering", ranks.first and settings.data == LIVE) as progress:
-            parts = assemble(settings, device, ranks, weights, progress)
-        console = stack.enter_context(
-            Console(settings.steps, parts.model.headline or parts.model.terms, ranks.first, say)
-        )
-        training = Training(settings, parts, folder, ranks, console)
+        stages = [RunSettings.from_json(values) for values in json.loads(text)]
+        outcome = None
+        for number, settings in enumerate(stages):
+            if outcome is not None and opened:
+                opened[number].weights = finished_model(outcome.run)
+            stage = opened[number] if opened else None
+            outcome = run_stage(stage, settings, device, ranks, stages[-1].all_steps)
+        assert outcome is not None
+        return outcome
+
+
+@dataclass
+class Opened:
+    """A stage that is to run: its folder, what it is to hold, the weights to start from if not those of the seed."""
+
+    folder: "RunFolder"
+    settings: "RunSettings"
+    weights: "Model | None" = None
+
+
+def run_stage(
+    opened: Opened | None, settings: "RunSettings", device: "torch.device", ranks: "Ranks", total: int
+) -> "Outcome":
+    """To its end. `opened` on rank 0 alone; `total`: steps of all stages together."""
+    from viewslots.training.log import Console
+    from viewslots.training.loop import Training
+    from viewslots.training.settings import LIVE
+    from viewslots.training.start import assemble
+
+    folder, weights = (None, None) if opened is None else (opened.folder, opened.weights)
+    with Progress("scenes", "rendering", ranks.first and settings.data == LIVE) as progress:
+        parts, goes_on = assemble(settings, device, ranks, weights, progress), settings.all_steps < total
+    with Console(settings.steps, parts.model.headline or parts.model.terms, ranks.first, say) as console:
+        if goes_on or settings.first is not None:
+            console.stage(1 if goes_on else 2, 2, settings.all_steps - settings.steps, total)
+        training = Training(settings, parts, folder, ranks, console, goes_on)
         training.resume()
         return training.run()
 
 
-def open_run(
-    run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, ranks: "Ranks"
-) -> tuple["RunFolder", "RunSettings", "Model | None"]:
-    """The folder, what it is to hold, and the weights to start from if not those of the seed."""
+def open_stages(
+    run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, ranks: "Ranks", stack: ExitStack
+) -> list[Opened]:
+    """All stages of a run that are not done yet, in their order; `stack` closes their folders."""
+    from viewslots.training.checkpoint import saved_steps
+    from viewslots.training.run import RunFolder
+    from viewslots.training.start import FREE, resume_run
+
+    last = open_run(run, given, device, fast, resume, ranks)
+    stack.enter_context(last.folder)
+    settings, place = last.settings.first, run / FIRST
+    if settings is None or saved_steps(last.folder.checkpoints):
+        return [last]
+    if not (place / "config.json").exists():
+        first = RunFolder.create(place, settings.to_json())
+    else:
+        free = {name: value for name, value in given.items() if name in ("data", *FREE)}
+        first, settings = resume_run(place, free, fast)
+    stack.enter_context(first)
+    if settings.steps in saved_steps(first.checkpoints):  # which is written after all else
+        say(f"the first stage is done: going on from its best model, in {place}")
+        return [replace(last, weights=finished_model(place))]
+    return [Opened(first, settings), last]
+
+
+def open_run(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, ranks: "Ranks") -> Opened:
+    """The folder of the run itself, which is that of its last stage."""
     from viewslots.training.checkpoint import saved_steps
     from viewslots.training.notes import notes
     from viewslots.training.run import RunFolder
     from viewslots.training.start import new_settings, resume_run
 
     if not resume:
-        settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast)
+        start = None if "init" not in given else weights_of(given["init"], given.get("preset"))
+        settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast, start and start[0])
         ranks.part(settings.batch)
-        weights = first_weights(settings)
-        for note in notes(settings, views_given="views" in given):
+        weights = first_weights(settings, start)
+        for note in notes(settings, given):
             say(note)
-        return RunFolder.create(run, settings.to_json()), settings, weights
+        return Opened(RunFolder.create(run, settings.to_json()), settings, weights)
     folder, settings = resume_run(run, given, fast)
     try:
-        return folder, settings, None if saved_steps(folder.checkpoints) else first_weights(settings)
+        begun = settings.init is None or bool(saved_steps(folder.checkpoints))
+        start = None if begun else weights_of(str(settings.init), settings.preset)
+        return Opened(folder, settings, first_weights(settings, start))
     except BaseException:
         folder.close()
         raise
 
 
-def first_weights(settings: "RunSettings") -> "Model | None":
-    """Of --init: the step that the experiment asks for where that run has kept it, else its best model."""
+def weights_of(init: str, preset: str | None) -> tuple["Model", str]:
+    """The model behind --init and where it comes from: the step that the experiment asks for where that run has kept
+    it, else its best model."""
+    from viewslots.experiments import experiment
     from viewslots.runs import load_run
-    from viewslots.training.start import pinned_model, require_fit
+    from viewslots.training.start import pinned_model
 
-    if settings.init is None:
+    pinned = None if preset is None else pinned_model(Path(init), experiment(preset).optimisation)
+    if pinned is not None:
+        return pinned[0], f"step {pinned[1]} of {init}, kept for this"
+    return load_run(init), f"the best model of {init}"
+
+
+def first_weights(settings: "RunSettings", start: tuple["Model", str] | None) -> "Model | None":
+    """Those of --init, if they fit; says what is carried over."""
+    from viewslots.training.start import begun_anew, require_fit
+
+    if start is None:
         return None
-    pinned = pinned_model(Path(settings.init), settings)
-    weights = pinned[0] if pinned else load_run(settings.init)
+    weights, origin = start
     require_fit(settings, weights)
-    origin = f"step {pinned[1]} of {settings.init}, kept for this" if pinned else f"the best model of {settings.init}"
     theirs = vars(weights.config)
     others = [
         name for name, value in vars(settings.model).items() if name != "start" and theirs.get(name, value) != value
     ]
-    say(f"starting from {origin}" + (f", which had another {', '.join(others)}" if others else ""))
+    anew = begun_anew(settings, weights)
+    say(
+        f"starting from {origin}"
+        + (f", which had another {', '.join(others)}" if others else "")
+        + (f"; all its weights but {', '.join(anew)}, which begins anew" if anew else "")
+    )
     return weights
+
+
+def finished_model(run: Path) -> "Model":
+    """What the next stage starts from: the best model; the last one where all steps saw a single view."""
+    from viewslots.runs import load_run
+
+    return load_run(run, which="best" if (run / "best.json").is_file() else "last")
 
 
 def train_many(

@@ -16,6 +16,7 @@ from viewslots.files import sha256
 from viewslots.types import BACKGROUND, COVERED, SCENE_KEYS, Progress
 
 BLOCK_BYTES = 32 * 2**20
+NAMES_SHOWN = 20
 ROUNDING = 1e-3
 """How far cameras may be from the ideal: numbers of foreign data sets are often written with few digits."""
 
@@ -31,6 +32,8 @@ class Report:
     pictures: int
     files: int
     bytes: int
+    names: dict[str, list[str]]
+    """Of the first scenes of each split, where an import knows them."""
 
 
 def check_dataset(path: str | Path, progress: Progress | None = None) -> Report:
@@ -52,7 +55,10 @@ def check_dataset(path: str | Path, progress: Progress | None = None) -> Report:
                 pass
     scenes = {name: plan.splits[name].scenes for name in store.splits}
     size = sum(entry.bytes for entry in store.meta.files.values())
-    return Report(str(store.path), plan.preset, plan.keys, scenes, total * plan.views, len(store.meta.files), size)
+    names = {name: known[:NAMES_SHOWN] for name in store.splits if (known := store.names(name)) is not None}
+    return Report(
+        str(store.path), plan.preset, plan.keys, scenes, total * plan.views, len(store.meta.files), size, names
+    )
 
 
 def scenes_per_block(split: SplitArrays) -> int:

@@ -86,7 +86,8 @@ class SceneDataset:
             counts = torch.from_numpy(np.asarray(self.split["num_objects"])[list(scenes)]).to(self.device)
         mask = torch.from_numpy(table != PADDING).to(self.device)
         tensors = {key: chosen(key) for key in TRUTH_OF_VIEWS}
-        return self.resize.truth(SceneTruth(**tensors, num_objects=counts, view_mask=mask))
+        lasting = not self.split.per_view_masks or table.shape[1] == 1
+        return self.resize.truth(SceneTruth(**tensors, num_objects=counts, view_mask=mask, identities=lasting))
 
     def _table(self, scenes: Sequence[int], views: ViewChoice | None, padded_to: int = 0) -> Int[np.ndarray, "B M"]:
         if len(scenes) and not 0 <= min(scenes) <= max(scenes) < len(self):

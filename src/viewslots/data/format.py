@@ -113,6 +113,8 @@ def bytes_per_scene(keys: tuple[str, ...], size: Size) -> int:
 
 META = "meta.json"
 DESCRIPTIONS = "scenes.jsonl"
+FLAGS = ("named", "per_view_masks")
+"""Of meta.json: true, or not there."""
 MAX_SPLITS = 64
 MAX_BYTES = 2**53
 """JSON numbers are exact up to here in every language."""
@@ -161,6 +163,10 @@ class Plan:
     width: int
     splits: Mapping[str, SplitPlan]
     keys: tuple[str, ...]
+    named: bool = False
+    """Of imported pictures: their scenes have a line each in scenes.jsonl, with a name at least."""
+    per_view_masks: bool = False
+    """The same index in `segment` need not be the same object in two views of a scene."""
 
     def size(self, split: str) -> Size:
         entry = self.splits[split]
@@ -168,8 +174,8 @@ class Plan:
 
     @property
     def has_descriptions(self) -> bool:
-        """Data sets that we made describe their scenes; imported pictures have no description."""
-        return self.source is None
+        """Data sets that we made describe their scenes, imported ones name them; older imports and convert do not."""
+        return self.source is None or self.named
 
     def keys_of(self, split: str) -> tuple[str, ...]:
         return tuple(key for key in self.keys if key not in self.splits[split].without)
@@ -196,6 +202,7 @@ class Plan:
             "keys": {
                 key: {"shape": KEYS[key].axes, "dtype": KEYS[key].dtype, "unit": KEYS[key].unit} for key in self.keys
             },
+            **{name: True for name in FLAGS if getattr(self, name)},
         }
 
 
@@ -239,6 +246,7 @@ def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
         width=fields.whole("width", 1, MAX_SIDE),
         splits=_splits(fields.mapping("splits"), version, path),
         keys=_keys(fields.mapping("keys"), version, path),
+        **{name: _flag(raw, name, path) for name in FLAGS},
     )
     for split in plan.splits:
         if problem := plan.size(split).problem(plan.keys_of(split)):
@@ -247,6 +255,13 @@ def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
         if all(key in split.without for split in plan.splits.values()):
             raise UserError(f"{path}: no split has the key {key}")
     return plan
+
+
+def _flag(raw: Mapping[str, Any], name: str, path: Path) -> bool:
+    value = raw.get(name, False)
+    if not isinstance(value, bool):
+        raise UserError(f"{path}: {name} must be true or false, but is {shown(value)}")
+    return value
 
 
 def _version(fields: Fields, path: Path) -> int:

@@ -7,7 +7,7 @@ scene is read, made into the format's arrays, checked and appended.
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,19 @@ from viewslots import __version__
 from viewslots.data import format as layout
 from viewslots.data.checks import first_violation
 from viewslots.data.format import KEYS, MAX_SIDE, Plan, Size, SplitPlan
+from viewslots.data.identities import Identities
 from viewslots.data.picture_files import one_line
 from viewslots.data.resize import Resize
 from viewslots.data.sources.source import Facts, Options, Picture, Source, View, open_source
 from viewslots.data.sources.splits import split_scenes
 from viewslots.data.writer import StoreWriter, require_free
 from viewslots.errors import UserError
-from viewslots.files import plain_errors, sha256
+from viewslots.files import plain_errors, printable, sha256
 from viewslots.ranks import ALONE, Team
 from viewslots.types import COVERED, SCENE_KEYS, Progress
 
+MOST_WORDS = 10**6
+"""Letters of all options together."""
 MASKS = ("segment", "overlap", "shapes", "shadows", "depth_order", "num_objects")
 CAMERAS = ("camera", "pose", "intrinsics")
 
@@ -59,10 +62,13 @@ class Import:
         words = [kind, *(f"--split {rule}" for rule in self.splits)]
         words += [] if self.size is None else ["--size {}x{}".format(*self.size)]
         words += [] if self.crop == 1 else [f"--crop {self.crop}"]
-        for name, value in vars(self.options).items():
-            words += [] if value in (None, True) else [f"--no-{name}" if value is False else f"--{name} {value}"]
-        text = " ".join(words)
-        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+        for field_ in fields(self.options):
+            name, value = field_.name.replace("_", "-"), getattr(self.options, field_.name)
+            if value != field_.default:
+                words.append(
+                    f"--no-{name}" if value is False else f"--{name}" if value is True else f"--{name} {value}"
+                )
+        text = printable(" ".join(words), MOST_WORDS)
         return text if len(text) <= 200 else f"{text[:120]}... sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
     def leaves_out(self, key: str) -> bool:
@@ -107,17 +113,23 @@ def import_data(
         plan, facts, scenes = team.told(begin)
         survey = survey or surveyed()
         survey.facts = facts
-        read = partial(survey.arrays, plan=plan)
+        read = partial(survey.read, plan=plan)
         if writer is None:
             list(team.spread(scenes, read))
             return out, []
-        _copy(team.spread(scenes, read), scenes, survey, writer, progress)
-        return writer.finish(), [*survey.source.notes, *_advice(survey.split_of)]
+        identities = Identities() if kind == "pictures" and not plan.per_view_masks else None
+        _copy(team.spread(scenes, read), scenes, survey, writer, identities, progress)
+        noted = [] if identities is None else identities.notes()
+        return writer.finish(), [*survey.source.notes, *noted, *_advice(survey.split_of)]
 
 
 def _advice(split_of: Mapping[int, str]) -> list[str]:
     train = [scene for scene, split in split_of.items() if split == "train"]
-    if not train or "valid" in split_of.values():
+    if not train:
+        others = " and ".join(dict.fromkeys(split_of.values()))
+        what = "the only scene is" if len(split_of) == 1 else "all scenes are"
+        return [f"{what} in {others}: no split train, which training needs (--split train=RULE moves scenes there)"]
+    if "valid" in split_of.values():
         return []
     tenth = f"{train[0]}-{train[-1]}:10" if train[-1] - train[0] == len(train) - 1 else "RULE"
     return [f"no split valid, which training needs; --split valid={tenth} takes some of the scenes to train on"]
@@ -193,6 +205,8 @@ class Survey:
             width=width,
             splits=splits,
             keys=every,
+            named=True,
+            per_view_masks=self.asked.options.per_view_masks and "segment" in every and views > 1,
         )
 
     def _resize(self, size: tuple[int, int]) -> Resize:
@@ -215,6 +229,14 @@ class Survey:
             where = scene_name if violation.view is None else facts.pictures[violation.view].name
             raise UserError(f"{where}: {violation.key}: {violation.wrong}")
         return arrays
+
+    def read(self, scene: int, plan: Plan) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        return self.arrays(scene, plan), self.description(scene)
+
+    def description(self, scene: int) -> dict[str, Any]:
+        """Its name, and what the source tells of its objects."""
+        objects = self.source.objects(scene)
+        return {"name": printable(self.source.names[scene])} | ({} if objects is None else {"objects": objects})
 
     def _changed(self, view: View, picture: Picture, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
         """A view cut and resized."""
@@ -270,8 +292,7 @@ def _looked_at(source: Source, path: Path, survey: Survey, words: str, looking: 
     listing = "".join(f"{name} {bytes_} {digest}\n" for name, bytes_, digest in sorted(lines))
     whole = lines[0][2] if files == [path] else hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
     called = path.name or path.resolve().name or "folder"
-    name = "".join(letter if letter.isprintable() else "?" for letter in called)[:200]
-    return layout.Source(name, size, whole, words)
+    return layout.Source(printable(called), size, whole, words)
 
 
 def _scenes_left(survey: Survey, writer: StoreWriter) -> list[int]:
@@ -286,20 +307,23 @@ def _scenes_left(survey: Survey, writer: StoreWriter) -> list[int]:
 
 
 def _copy(
-    read: Iterator[dict[str, NDArray[Any]]],
+    read: Iterator[tuple[dict[str, NDArray[Any]], dict[str, Any]]],
     scenes: Sequence[int],
     survey: Survey,
     writer: StoreWriter,
+    identities: Identities | None,
     progress: Progress,
 ) -> None:
     total = len(survey.order)
     for done, scene in enumerate(scenes, total - len(scenes) + 1):
         try:
-            arrays = next(read)
+            arrays, description = next(read)
         except Exception:
             writer.discard()  # this source will never become a data set
             raise
-        writer.append(survey.split_of[scene], arrays)
+        writer.append(survey.split_of[scene], arrays, [description])
+        if identities is not None:
+            identities.look(arrays)
         progress(done, total)
 
 

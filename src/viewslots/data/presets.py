@@ -1,13 +1,14 @@
-"""The seven data sets of the paper, mixtures of them, and a tiny one, as named values."""
+"""The seven data sets of the paper, mixtures of them and worlds of ours, as named values."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from viewslots.errors import UserError
 from viewslots.scenes.clevr import CLEVR_M, CLEVR_MIXED, ClevrWorld, TinyClevrWorld
 from viewslots.scenes.clipart import ClipartWorld
 from viewslots.scenes.sprites import SpriteWorld
+from viewslots.scenes.tabletop.family import TABLETOP
 from viewslots.scenes.world import World
 
 TEST_SPLITS = ("test1", "test2")
@@ -26,6 +27,8 @@ class DataPreset:
     """What `--art` may name for this set; empty where there is none."""
     pool: int = 0
     """`train --data live` renders so many scenes once and goes through them again and again; 0: new ones every step."""
+    sized: Callable[[int, int], World] | None = None
+    """The same world in pictures of another height and width, where it can."""
 
     def counts(self, train: int | None, valid: int | None, test: int | None, large: int) -> dict[str, int]:
         """Scenes a split, the paper's numbers where None."""
@@ -45,6 +48,13 @@ def _single_view(about: str, world: Callable[[Path | None], World], takes_art: s
     return DataPreset(about, world, train=50_000, valid=1_000, test=1_000, takes_art=takes_art)
 
 
+def _tabletop(name: str, about: str) -> DataPreset:
+    def sized(height: int, width: int) -> World:
+        return replace(TABLETOP[name], height=height, width=width)
+
+    return DataPreset(about, lambda art: TABLETOP[name], train=5_000, valid=100, test=100, sized=sized)
+
+
 DATA_PRESETS = {
     "clevr-m1": _multi_view("clevr-m1", "CLEVR, 10 views over half a circle; colours, shapes and materials free"),
     "clevr-m2": _multi_view("clevr-m2", "CLEVR, 10 views over half a circle; colour, shape and material shared"),
@@ -61,6 +71,9 @@ DATA_PRESETS = {
         test=100,
         pool=1_000,
     ),
+    "tabletop": _tabletop("tabletop", "things on a table in a room, textures, lamps of all kinds; 10 views, 128x128"),
+    "tabletop-plain": _tabletop("tabletop-plain", "the scenes of tabletop without textures"),
+    "tabletop-still": _tabletop("tabletop-still", "the objects and views of tabletop on one table under one lamp"),
     "clevr": _single_view("CLEVR from its own camera, 128x128, one view", lambda art: ClevrWorld()),
     "dsprites": _single_view(
         "coloured sprites on grey, 64x64, one view", SpriteWorld, "the npz file of the original dSprites"

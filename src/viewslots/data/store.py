@@ -3,7 +3,7 @@
 import ast
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Size, read_meta
 from viewslots.errors import UserError
-from viewslots.files import open_regular, plain_errors, shown
+from viewslots.files import open_regular, plain_errors, printable, shown
 from viewslots.types import BACKGROUND, SLOT_KEYS, Pictures
 
 MAKING = "making.json"
@@ -31,6 +31,10 @@ class SplitArrays:
     name: str
     size: Size
     arrays: Mapping[str, NDArray[Any]]
+    per_view_masks: bool = False
+    """See Plan."""
+    scene_names: Sequence[str] | None = None
+    """Where somebody asked the store for them."""
 
     @classmethod
     def from_pictures(cls, name: str, pictures: Pictures) -> "SplitArrays":
@@ -111,10 +115,18 @@ class Store:
         for key in self.meta.plan.keys_of(name):
             path = _inside(self.path, f"{name}/{key}.npy")
             arrays[key] = map_array(path, KEYS[key].shape(size), KEYS[key].dtype)
-        return SplitArrays(name, size, arrays)
+        return SplitArrays(name, size, arrays, self.meta.plan.per_view_masks)
+
+    def names(self, name: str) -> list[str] | None:
+        """What the source of an import calls the scenes of a split; None where nothing tells."""
+        self._require_split(name)
+        if not self.meta.plan.named:
+            return None
+        return [printable(str(one.get("name", scene))) for scene, one in enumerate(self.descriptions(name))]
 
     def descriptions(self, name: str) -> Iterator[dict[str, Any]]:
-        """The scenes of a split as plain data, from which they can be rendered again."""
+        """The scenes of a split as plain data: ours as they can be rendered again, imported ones by name and by what
+        their source tells of the objects."""
         self._require_split(name)
         if not self.meta.plan.has_descriptions:
             raise UserError(f"{self.path}: imported pictures come without scene descriptions")

@@ -15,6 +15,7 @@ from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
 from viewslots.metrics.score import METRICS, match, score_scenes
 from viewslots.scenes.spec import Scene, SceneObject
+from viewslots.scenes.tabletop.table_scene import TableScene
 from viewslots.scenes.world import World
 from viewslots.types import BACKGROUND, Decomposition, Extent, Pictures, sides
 from viewslots.viewpoints.edits import surest_first
@@ -47,15 +48,17 @@ def world_for(data: str, size: Extent) -> World | None:
 
 def held_out(store: Store) -> SplitArrays:
     """Scenes that training did not see, where there are some."""
-    return store.split(next((name for name in (SPLIT, "valid") if name in store.splits), store.splits[0]))
+    name = next((name for name in (SPLIT, "valid") if name in store.splits), store.splits[0])
+    return replace(store.split(name), scene_names=store.names(name))
 
 
 def fresh_scene(world: World, number: int, pictures: int, device: str = "cpu") -> FreshScene:
     """Scene `number` with its first pictures. The number decides everything."""
     count = picture_count(pictures, world.views)
     scene = world.sample(check_number(number), SPLIT, 0)
-    if isinstance(scene, Scene):
-        scene = replace(scene, cameras=scene.cameras[:count])  # other pictures need not be rendered
+    if isinstance(scene, Scene | TableScene):
+        shown: Any = scene.cameras[:count]
+        scene = replace(scene, cameras=shown)  # other pictures need not be rendered
     drawn = world.render([scene], world.slots(SPLIT), device).first_views(count)
     assert drawn.num_objects is not None  # our worlds know everything
     return FreshScene(drawn, object_names(scene, int(drawn.num_objects[0])))
@@ -78,6 +81,8 @@ def object_names(scene: Any, count: int) -> tuple[str, ...]:
     """The true objects in words, as far as the scene tells."""
     if isinstance(scene, Scene):
         return distinct([described(body) for body in scene.objects])
+    if isinstance(scene, TableScene):
+        return distinct([thing.kind for thing in scene.objects])
     return tuple(f"true object {k + 1}" for k in range(count))
 
 
@@ -137,9 +142,11 @@ def open_stored(reader: Reader, split: SplitArrays, number: int, pictures: int) 
     first = FirstViews(picture_count(pictures, split.size.views))
     data = SceneDataset(split, views=first, device=reader.device.type, size=reader.size)
     scene = surest_first(reader.decompose(data.batch([scene_number]).image[0]))
-    truth = data.truth([scene_number]) if "segment" in split else None
+    truth = data.truth([scene_number])
+    known = truth if truth.scene_segment is not None else None
     names = tuple(f"true object {k + 1}" for k in range(split.size.slots))
-    return Opened(f"Scene {scene_number} of {split.name}", scene, rebuilt_views(scene), names, truth)
+    called = "" if split.scene_names is None else f": {split.scene_names[scene_number]}"
+    return Opened(f"Scene {scene_number} of {split.name}{called}", scene, rebuilt_views(scene), names, known)
 
 
 def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
@@ -163,7 +170,7 @@ def rebuilt_views(scene: InferredScene) -> tuple[View, ...]:
 
 def scene_truth(pictures: Pictures, device: torch.device) -> SceneTruth:
     names = ("segment", "overlap", "shapes", "shadows", "depth_order", "camera", "num_objects")
-    arrays = {name: torch.from_numpy(getattr(pictures, name)).to(device) for name in names}
+    arrays: dict[str, Any] = {name: torch.from_numpy(getattr(pictures, name)).to(device) for name in names}
     mask = torch.ones(pictures.image.shape[:2], dtype=torch.bool, device=device)
     return SceneTruth(**arrays, view_mask=mask)
 

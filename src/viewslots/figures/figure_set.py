@@ -21,10 +21,14 @@ Part = tuple[str, Callable[[Path], list[Path]]]
 
 
 def scene_parts(
-    scenes: Sequence[InferredScene], held_out: Sequence[Float[Tensor, "V 3 H W"]], seed: int, frames: int, note: str
+    scenes: Sequence[InferredScene],
+    held_out: Sequence[Float[Tensor, "V 3 H W"] | None],
+    seed: int,
+    frames: int,
+    note: str,
 ) -> Iterator[Part]:
-    """What can be shown of scenes; a camera turns only where there are two viewpoints at least. `note` says how the
-    answers were found."""
+    """What can be shown of scenes; a camera turns only where there are two viewpoints at least. `held_out`: further
+    pictures of each scene, if it has some. `note` says how the answers were found."""
     yield "decomposition-perceived", lambda stem: decomposition_figure(scenes, "perceived", note).save(stem)
     yield "decomposition-complete", lambda stem: decomposition_figure(scenes, "complete", note).save(stem)
     yield "viewpoints-sampled", lambda stem: sampling_figure(scenes, seed, note=note).save(stem)
@@ -33,7 +37,7 @@ def scene_parts(
     if min(len(scene.views) for scene in scenes) > 1:
         yield "viewpoints-interpolated", lambda stem: interpolation_figure(scenes, note=note).save(stem)
         yield "camera-path", lambda stem: save_video(turning_frames(scenes, frames), stem)
-    if held_out:
+    if any(pictures is not None for pictures in held_out):
         yield "viewpoints-estimated", lambda stem: novel_views_figure(scenes, held_out, note).save(stem)
 
 

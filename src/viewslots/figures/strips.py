@@ -66,14 +66,18 @@ def axes_figure(scenes: Sequence[InferredScene], steps: int = STEPS, shown: int 
 
 
 def novel_views_figure(
-    scenes: Sequence[InferredScene], held_out: Sequence[Float[Tensor, "V 3 H W"]], note: str = ""
+    scenes: Sequence[InferredScene], held_out: Sequence[Float[Tensor, "V 3 H W"] | None], note: str = ""
 ) -> Sheet:
-    """Blocks: scenes. Columns: pictures the model did not have. Rows: the picture, and the scene seen from there."""
+    """Blocks: scenes that have such. Columns: pictures the model did not have. Rows: the picture, and the scene seen
+    from there."""
     blocks = []
     for number, (scene, pictures) in enumerate(zip(scenes, held_out, strict=True), 1):
+        if pictures is None:
+            continue
         truth, seen = novel_views(scene, pictures)
         blocks.append(Block(f"Scene {number}", (Row("held-out picture", truth), Row("the model's view", seen))))
-    columns = [f"new view {place + 1}" for place in range(max(map(len, held_out)))]
+    most = max(len(pictures) for pictures in held_out if pictures is not None)
+    columns = [f"new view {place + 1}" for place in range(most)]
     return grid("Viewpoints of pictures that were held out", columns, blocks, note=note)
 
 

@@ -79,6 +79,17 @@ class ViewpointAnswer(NewViewsAnswer, Protocol):
     def new_views(self, batch: SceneBatch, generator: torch.Generator) -> "ViewpointAnswer": ...
 
 
+@runtime_checkable
+class ObjectCodesAnswer(Answer, Protocol):
+    """An answer that has a code of every object; any answer may have them."""
+
+    @property
+    def object_codes(self) -> Float[Tensor, "B *M K D"]:
+        """All that is found of each object but its masks, in the order of the object layers: the mean of a posterior
+        where there is one. With an axis of views where slots of different views have nothing to do with one another."""
+        ...
+
+
 @dataclass(frozen=True)
 class SceneCodes:
     """One scene as codes that can be edited and seen from anywhere."""
@@ -292,6 +303,12 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
     def diagnostics(self, answer: Answer) -> dict[str, float]:
         """Numbers of its own for every validation."""
         return {}
+
+    @classmethod
+    def config_from(cls, config: C, other: "TrainableMethod[Any]") -> C:
+        """The config of a model that starts from the weights of another one. A method whose networks follow those
+        weights takes from the other's config what decides them."""
+        return config
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
         """Another model's weights as this one takes them to start from; None where they mean something else."""

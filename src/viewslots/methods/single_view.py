@@ -22,6 +22,10 @@ class PicturesOfScenes:
     def views(self, values: Float[Tensor, "N *rest"]) -> Float[Tensor, "B M *rest"]:
         return values.view(*self.view_mask.shape, *values.shape[1:])
 
+    def codes(self, *parts: Float[Tensor, "N K _"]) -> Float[Tensor, "B M K D"]:
+        """Several parts of an object's code as one."""
+        return self.views(torch.cat(parts, -1))
+
     def most(self, values: Float[Tensor, "N K"]) -> Float[Tensor, "B K"]:
         """The maximum over real views, as presence in the per-view baseline."""
         return torch.where(self.view_mask[:, :, None], self.views(values), 0.0).amax(1)

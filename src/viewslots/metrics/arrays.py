@@ -95,6 +95,7 @@ class ScorePair:
             self.truth_size = (sizes["H"], sizes["W"])
             self.mask_size = (sizes.get("h", sizes["H"]), sizes.get("w", sizes["W"]))
             self._counts = source.view_counts() if isinstance(source, SplitFile) else None
+            self._identities = not isinstance(source, SplitFile) or source.identities
             self._block = _scenes_at_once(sizes, prediction)
             self._unread = {
                 file.path: unread(file, [*PREDICTION, *wanted.prediction]),
@@ -108,6 +109,14 @@ class ScorePair:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def require_identities(self, what: str) -> None:
+        """Refuse scores over several views where the truth numbers objects in each view alone."""
+        if not self._identities and self.views > 1:
+            raise UserError(
+                f"{self._truth['segment'].where}: masks are numbered in each view alone, but {what} "
+                "compares all views of a scene as one; choose a --protocol of single pictures, such as mbo-i"
+            )
 
     def blocks(self, device: str = "cpu") -> Iterator[tuple[Decomposition, SceneTruth]]:
         """All scenes, once, in order."""

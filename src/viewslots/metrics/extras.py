@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from viewslots.data.dataset import SceneTruth
+from viewslots.metrics.lpips import Lpips
 from viewslots.metrics.masks import best_overlaps, fg_ari, matched_overlaps, pixel_tables
 from viewslots.metrics.objects import assign, require_numbers, true_objects
 from viewslots.metrics.segmentation import adjusted_rand, contingency, partition
@@ -94,7 +95,9 @@ class SceneRatios:
         return SceneRatios({name: joined(name) for name in parts[0].ratios})
 
 
-def scene_extras(prediction: Decomposition, truth: SceneTruth, batch: SceneBatch) -> SceneRatios:
+def scene_extras(
+    prediction: Decomposition, truth: SceneTruth, batch: SceneBatch, lpips: Lpips | None = None
+) -> SceneRatios:
     """All extras of a batch of scenes; those that need truth which is not known say nothing."""
     layer = winning_layer(prediction)
     masks = mask_scores(layer, prediction.layer_masks.shape[2], truth)
@@ -107,19 +110,23 @@ def scene_extras(prediction: Decomposition, truth: SceneTruth, batch: SceneBatch
                 "mse": squared_error(prediction.reconstruction, batch),
                 "psnr": signal_to_noise(prediction.reconstruction, batch),
                 "ssim": similarity(prediction.reconstruction, batch),
+                **perceived("lpips", lpips, prediction.reconstruction, batch),
             }
         )
     )
 
 
-def novel_view_extras(prediction: Decomposition, truth: SceneTruth, batch: SceneBatch) -> SceneRatios:
+def novel_view_extras(
+    prediction: Decomposition, truth: SceneTruth, batch: SceneBatch, lpips: Lpips | None = None
+) -> SceneRatios:
     """Of pictures that a method was not given, each alone: what is seen there, and which object it is said to be."""
     scenes, (ari, foreground) = len(batch.image), (Ratio.nothing(len(batch.image)),) * 2
     if truth.segment is not None:
         tables = pixel_tables(winning_layer(prediction), prediction.layer_masks.shape[2], truth).flatten(0, 1)
         ari, foreground = (Ratio.mean(score(tables).view(scenes, -1)) for score in (adjusted_rand, fg_ari))
     pictures = (signal_to_noise(prediction.reconstruction, batch), similarity(prediction.reconstruction, batch))
-    return SceneRatios(dict(zip(NOVEL_SCORES, (*pictures, ari, foreground), strict=True)))
+    seen = perceived("novel_view_lpips", lpips, prediction.reconstruction, batch)
+    return SceneRatios(dict(zip(NOVEL_SCORES, (*pictures, ari, foreground), strict=True)) | seen)
 
 
 def winning_layer(prediction: Decomposition) -> Int[Tensor, "B M H W"]:
@@ -137,7 +144,8 @@ def mask_scores(layer: Int[Tensor, "B M H W"], layers: int, truth: SceneTruth) -
     if truth.segment is None:
         return SceneRatios(dict.fromkeys(MASK_SCORES, Ratio.nothing(len(layer))))
     tables = pixel_tables(layer, layers, truth)
-    whole, single = tables.sum(1), tables.flatten(0, 1)
+    # Without identities there is no scene: tables without pixels have no score.
+    whole, single = tables.sum(1) * truth.identities, tables.flatten(0, 1)
     shape = tables.shape[:2]
     return SceneRatios(
         {
@@ -161,11 +169,12 @@ def shadow_pixels(truth: SceneTruth) -> Bool[Tensor, "B M H W"]:
 
 def ari_without_shadows(layer: Int[Tensor, "B M H W"], layers: int, truth: SceneTruth) -> Ratio:
     """ARI-A over the pixels of all views that do not lie in shadow; mean over scenes."""
-    if truth.shadows is None or truth.segment is None:
+    if truth.shadows is None or truth.scene_segment is None:
         return Ratio.nothing(len(layer))
     used = truth.view_mask[:, :, None, None] & ~shadow_pixels(truth)
     objects = true_objects(truth)
-    label = truth.segment.long().where(truth.segment != BACKGROUND, objects)
+    segment = truth.scene_segment
+    label = segment.long().where(segment != BACKGROUND, objects)
     table = contingency(label.flatten(1), layer.flatten(1), objects + 1, layers, used.flatten(1))
     score = adjusted_rand(table)
     return Ratio.of(score.nan_to_num(0), ~score.isnan())
@@ -185,7 +194,7 @@ def identity(layer: Int[Tensor, "B M H W"], prediction: Decomposition, truth: Sc
     The slot of an object is the one matched to it over all views together. It keeps it in a view where no other layer,
     background included, holds more of its visible pixels; an object without a slot keeps none.
     """
-    if truth.segment is None:
+    if truth.scene_segment is None:
         return Ratio.nothing(len(layer))
     counts = pixel_tables(layer, prediction.layer_masks.shape[2], truth)[:, :, 1:]
     first = int(prediction.has_background)
@@ -219,6 +228,17 @@ def similarity(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatch) ->
     """SSIM of each picture, clamped to [0, 1], mean over all pictures; none for pictures smaller than its window."""
     values = structural_similarity(reconstruction.clamp(0, 1), batch.image)
     return Ratio.mean(values.where(batch.view_mask, torch.nan))
+
+
+def perceived(
+    name: str, lpips: Lpips | None, reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatch
+) -> dict[str, Ratio]:
+    """LPIPS of each picture, clamped to [0, 1], mean over all pictures; nothing without its weights."""
+    if lpips is None:
+        return {}
+    pairs = (reconstruction.clamp(0, 1).flatten(0, 1), batch.image.flatten(0, 1))
+    values = lpips(*pairs).view(batch.view_mask.shape).double()
+    return {name: Ratio.mean(values.where(batch.view_mask, torch.nan))}
 
 
 def hidden_share(truth: SceneTruth) -> Float64[Tensor, "B"] | None:

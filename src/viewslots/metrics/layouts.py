@@ -88,6 +88,7 @@ class SplitFile:
         self._arrays: SplitArrays = store.split(split)
         self._views = max(1, min(views, self._arrays.size.views))
         self.keys = list(self._arrays.arrays)
+        self.identities = not self._arrays.per_view_masks
 
     def open(self, key: str) -> SplitRows:
         return SplitRows(self._arrays[key][:, : self._views], f"{self.path}: {key}")
@@ -104,6 +105,10 @@ def read_flag(file: NpzFile, optional: bool) -> bool:
     """has_background; false where it is not there and need not be."""
     if optional and FLAG not in file.keys:
         return False
+    if FLAG not in file.keys:
+        raise UserError(
+            f"{file.path}: no array {FLAG}: store True if layer 0 of layer_masks is the background, False if none is"
+        )
     rows = _open(file, FLAG, Layout("", "b"))
     assert isinstance(rows, NpzRows)
     if rows.shape not in ((), (1,)):

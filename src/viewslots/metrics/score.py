@@ -225,7 +225,7 @@ def score_scenes(prediction: Decomposition, truth: SceneTruth) -> SceneScores:
     Pixels are counted a bounded number of scenes at a time, and the counts of all scenes are scored together.
     """
     check_comparable(prediction, truth)
-    if truth.segment is None:
+    if truth.scene_segment is None:
         nothing = torch.zeros(len(prediction.layer_masks), len(METRICS), dtype=torch.float64)
         return SceneScores(nothing / 0, nothing, nothing)
     blocks = [_counted(views) for views in comparisons(prediction, truth)]

@@ -14,7 +14,8 @@ from torch.nn.functional import interpolate
 from viewslots.data.resize import Resize
 from viewslots.errors import UserError
 from viewslots.metrics.arrays import MaskBlock
-from viewslots.metrics.extras import Ratio, SceneRatios, signal_to_noise, similarity, squared_errors
+from viewslots.metrics.extras import Ratio, SceneRatios, perceived, signal_to_noise, similarity, squared_errors
+from viewslots.metrics.lpips import Lpips
 from viewslots.metrics.masks import best_overlaps, fg_ari, matched_overlap_of_all, pixel_tables
 from viewslots.metrics.segmentation import adjusted_rand
 from viewslots.types import SceneBatch, SceneTruth
@@ -50,18 +51,20 @@ class Protocol:
         return any(score.removeprefix(NOVEL) in PICTURE_SCORES for score in self.scores)
 
 
-def score_masks(protocol: Protocol, block: MaskBlock) -> SceneRatios:
-    """All scores of a protocol; but the eight metrics are those of metrics.score."""
+def score_masks(protocol: Protocol, block: MaskBlock, lpips: Lpips | None = None) -> SceneRatios:
+    """All scores of a protocol; but the eight metrics are those of metrics.score. Beside PSNR stands LPIPS, given its
+    weights."""
     window = scored_window(protocol, *block.segment.shape[2:])
     layers = in_window(block.layers, block.segment.shape[2:], window)
     truth = SceneTruth(segment=window.labels(block.segment), view_mask=block.view_mask)
     tables = pixel_tables(layers.max(2).indices, layers.shape[2], truth)
     shown, batch = _pictures(block, window)
     ratios = {}
-    for name in protocol.scores:
+    beside = () if lpips is None else (name.replace("PSNR", "LPIPS") for name in protocol.scores if "PSNR" in name)
+    for name in (*protocol.scores, *beside):
         measure = name.removeprefix(NOVEL)
         views = slice(protocol.given, None) if name.startswith(NOVEL) else slice(None, protocol.given)
-        if not tables[:, views].shape[1] or (measure in PICTURE_SCORES and batch is None):
+        if not tables[:, views].shape[1] or (measure not in TABLE_SCORES and batch is None):
             ratios[name] = Ratio.nothing(len(tables))
         elif measure in TABLE_SCORES:
             ratios[name] = _of_tables(protocol, measure, tables[:, views])
@@ -69,7 +72,10 @@ def score_masks(protocol: Protocol, block: MaskBlock) -> SceneRatios:
             assert shown is not None
             assert batch is not None
             part = SceneBatch(batch.image[:, views], batch.view_mask[:, views])
-            ratios[name] = PICTURE_SCORES[measure](shown[:, views], part)
+            if measure == "LPIPS":
+                ratios |= perceived(name, lpips, shown[:, views], part)
+            else:
+                ratios[name] = PICTURE_SCORES[measure](shown[:, views], part)
     return SceneRatios(ratios)
 
 

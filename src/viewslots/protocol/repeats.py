@@ -50,6 +50,18 @@ class Repeats:
         every = (np.arange(len(self.scores))[:, None] * self.scenes + scenes).ravel()
         return _values(self._all_scores.select(every.tolist()), self._all_extras.select(every))
 
+    def per_scene(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Of every scene by the formulas of "paper", mean over repeats; None where a scene has no value."""
+        columns = [
+            {"paper": scores.per_scene(), "extras": extras.per_scene()}
+            for scores, extras in zip(self.scores, self.extras, strict=True)
+        ]
+        means = {
+            kind: {name: list(map(_mean, zip(*(one[kind][name] for one in columns), strict=True))) for name in part}
+            for kind, part in columns[0].items()
+        }
+        return ({} if names is None else {"names": list(names)}) | means
+
     @cached_property
     def _all_scores(self) -> SceneScores:
         return SceneScores.concatenate(self.scores)
@@ -57,6 +69,11 @@ class Repeats:
     @cached_property
     def _all_extras(self) -> SceneRatios:
         return SceneRatios.concatenate(self.extras)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _values(scores: SceneScores, extras: SceneRatios) -> dict[str, Values]:

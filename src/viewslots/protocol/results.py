@@ -18,6 +18,8 @@ from viewslots.protocol.repeats import Repeats, Values, bootstrap, by_objects, b
 
 FORMAT = "viewslots results"
 FORMAT_VERSION = 1
+SCORES = "viewslots scores"
+"""What `viewslots score` writes."""
 KINDS = ("paper", "pooled", "extras")
 LARGEST = 10**18
 """No number of a result comes near; larger ones, infinities and NaN are damage."""
@@ -61,6 +63,7 @@ def result(repeats: Repeats, store: Store, plan: Plan, about: Mapping[str, Any])
         "seed": plan.seed,
         "batch": plan.batch,
         "search": None if plan.search is None else asdict(plan.search),
+        "probes": plan.probes,
         "missing": {name: list(scores) for name, scores in repeats.missing.items()},
         "std": "population standard deviation over repeats",
         "interval": "95 % bootstrap over scenes",
@@ -79,17 +82,18 @@ def data_facts(store: Store) -> dict[str, Any]:
     return {"name": store.path.resolve().name} | facts | {"train_scenes": train, "sha256": sha256(store.path / META)}
 
 
-def find_results(sources: Sequence[Path]) -> list[tuple[Path, dict[str, Any]]]:
+def find_results(sources: Sequence[Path], formats: Sequence[str] = (FORMAT,)) -> list[tuple[Path, dict[str, Any]]]:
     """Result files that were named, and all below the folders that were named."""
+    checks = {FORMAT: checked, SCORES: checked_scores}
     found: dict[Path, dict[str, Any]] = {}
     for source in sources:
         before = len(found)
         for path in _candidates(source):
             value = read_json(path)
-            if value.get("format") == FORMAT:
-                found.setdefault(path.resolve(), checked(value, path))
+            if value.get("format") in formats:
+                found.setdefault(path.resolve(), checks[value["format"]](value, path))
             elif path == source:
-                raise UserError(f"{path}: not the result of evaluate or estimate-viewpoints")
+                raise UserError(f"{path}: not the result of evaluate, estimate-viewpoints or score")
         if len(found) == before and source.is_dir():
             raise UserError(f"{source}: no results below it; make some with viewslots evaluate {source} --out ...")
     return sorted(found.items())
@@ -117,6 +121,20 @@ def checked(value: dict[str, Any], path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: results of a newer format; update viewslots")
     if problem := next(_problems(value), None):
         raise UserError(f"{path}: damaged results ({problem})")
+    return value
+
+
+def checked_scores(value: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The same for what `score` has written."""
+    protocol, kinds = value.get("protocol"), [value[kind] for kind in ("scores", *KINDS[:2]) if kind in value]
+    texts = [value.get("prediction"), value.get("truth"), value.get("split") or ""]
+    texts += [protocol.get(name) for name in ("name", "paper", "contract")] if isinstance(protocol, dict) else [None]
+    counts = (value.get("scenes"), value.get("views"))
+    good = kinds and all(isinstance(kind, dict) for kind in kinds) and all(isinstance(text, str) for text in texts)
+    if not good or not all(map(_is_count, counts)):
+        raise UserError(f"{path}: damaged results of score")
+    if not all(one is None or _is_number(one) for kind in kinds for one in kind.values()):
+        raise UserError(f"{path}: damaged results of score (see {shown(kinds[0])})")
     return value
 
 

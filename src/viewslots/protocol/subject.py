@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from viewslots.data.format import Plan
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment, slots_for
-from viewslots.files import METRICS_FILE, METRICS_LIMIT, read_bounded, read_json
+from viewslots.files import FIRST, METRICS_FILE, METRICS_LIMIT, read_bounded, read_json
 from viewslots.methods.contract import Method, Search
 from viewslots.methods.registry import untrained_method
 from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, Which, find_run, load_run, run_preset
@@ -32,7 +33,7 @@ def find_subject(run: str, which: Which, device: str) -> tuple[Method, dict[str,
         "parameters": sum(part.numel() for part in model.parameters()),
         "trained_slots": model.slots,
         "image_size": list(model.image_size),
-        "training": training_facts(config, step, training_seconds(Path(run) / METRICS_FILE)),
+        "training": training_facts(config, step, Path(run)),
     }
 
 
@@ -47,18 +48,20 @@ def scored_step(source: str, which: Which) -> int | None:
     return step if type(step) is int else None
 
 
-def training_facts(config: dict[str, Any], step: int | None, seconds: float | None) -> dict[str, Any] | None:
+def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[str, Any] | None:
     """How long and on what a run was trained, beside the length of its preset, and the step that is scored."""
     if not config:
         return None
     preset, schedule = known_experiment(config.get("preset")), config.get("schedule")
+    before = value if isinstance(value := config.get(FIRST), dict) else None
+    preset = preset.tuned() if preset is not None and config.get("tunes") is True else preset
     return {
         "steps": schedule.get("steps") if isinstance(schedule, dict) else None,
         "scored_step": step,
         "preset_steps": None if preset is None else preset.schedule.steps,
-        "seconds": seconds,
+        "seconds": training_seconds(run / METRICS_FILE),
         "seed": config.get("seed"),
-        **first_stage(config.get("init")),
+        **(first_stage(config.get("init")) if before is None else stage_before(before, run / FIRST)),
         "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
         "data_sha256": config.get("data_sha256"),
         "live": config.get("data") == "live",
@@ -69,11 +72,17 @@ def first_stage(init: object) -> dict[str, Any]:
     """Where the first weights came from, and what that run took, where it still lies."""
     if not isinstance(init, str):
         return {"init": None, "init_steps": None, "init_seconds": None}
-    schedule = run_preset(init).get("schedule") if (Path(init) / CONFIG).is_file() else None
+    return stage_before(run_preset(init) if (Path(init) / CONFIG).is_file() else {}, Path(init)) | {
+        "init": Path(init).name
+    }
+
+
+def stage_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
+    schedule = config.get("schedule")
     return {
-        "init": Path(init).name,
+        "init": config.get("preset"),
         "init_steps": schedule.get("steps") if isinstance(schedule, dict) else None,
-        "init_seconds": training_seconds(Path(init) / METRICS_FILE),
+        "init_seconds": training_seconds(run / METRICS_FILE),
     }
 
 
@@ -96,16 +105,17 @@ def training_seconds(metrics: Path) -> float | None:
     return round(total, 1) if last else None
 
 
-def default_slots(about: Mapping[str, Any], data_preset: str | None, split: str) -> int:
-    """As trained, or as the paper tests with more objects; what learns nothing takes the data set's numbers."""
+def default_slots(about: Mapping[str, Any], data: Plan, split: str) -> int:
+    """As trained, or as the paper tests with more objects; what learns nothing takes the data set's numbers: the
+    paper's for its data sets, else as many as there are objects in a scene of the split at most."""
     trained = known_experiment(about["preset"])
     if not split.startswith("test2") and "trained_slots" in about:
         return int(about["trained_slots"])
     if trained is not None and split.startswith("test2"):
         return trained.test_slots
-    slots = slots_for(data_preset, split)
-    if slots is None:
-        known = data_preset or "this data set"
+    slots = slots_for(data.preset, split) or data.splits[split].slots
+    if not slots:
+        known = data.preset or "this data set"
         raise UserError(f"--slots: say how many objects may be found in {known}; nothing tells")
     return slots
 

@@ -1,15 +1,15 @@
 """Our results beside the paper's tables, with what they owe to renderer, schedule and seeds said next to them."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from viewslots.files import replacing
 from viewslots.methods.names import entry
 from viewslots.metrics.score import METRICS
-from viewslots.protocol.results import find_results
+from viewslots.protocol.results import FORMAT, SCORES, find_results
 from viewslots.report.notes import general_notes, legend, result_notes
-from viewslots.report.pages import Block, Folded, Heading, Notes, Row, Table, Text, markdown, page
+from viewslots.report.pages import Block, Cell, Folded, Heading, Notes, Row, Table, Text, markdown, page
 from viewslots.report.rows import (
     DATASETS,
     MISSING,
@@ -49,8 +49,10 @@ DISTINCTIONS: tuple[Callable[[Result], str], ...] = (
 
 def write_report(sources: Sequence[Path], out: Path) -> list[Path]:
     """report.md and report.html in the folder `out`."""
-    results = distinguished([result for _, result in find_results(sources)])
-    blocks = tuple(report_blocks(results))
+    found = find_results(sources, (FORMAT, SCORES))
+    results = distinguished([result for _, result in found if result["format"] == FORMAT])
+    masks = [item for item in found if item[1]["format"] == SCORES]
+    blocks = (*(report_blocks(results) if results else ()), *scored_masks(masks))
     out.mkdir(parents=True, exist_ok=True)
     written = {"report.md": markdown(TITLE, blocks), "report.html": page(TITLE, blocks)}
     for name, text in written.items():
@@ -67,6 +69,39 @@ def report_blocks(results: Sequence[Result]) -> Iterator[Block]:
         yield from section(key, same)
     yield Heading("Notes")
     yield Notes(general_notes(results))
+
+
+def scored_masks(scored: Sequence[tuple[Path, Result]]) -> Iterator[Block]:
+    """Anybody's masks, a table for each protocol, data set and number of views."""
+    if scored:
+        yield Heading("Masks from arrays")
+
+    def place(item: tuple[Path, Result]) -> tuple[str, ...]:
+        one = item[1]
+        truth = " ".join(filter(None, (one["truth"], one["split"])))
+        return one["protocol"]["name"], truth, f"{one['views']} view{'s' * (one['views'] != 1)} a scene"
+
+    for (protocol, truth, views), same in sorted(_grouped(scored, place).items()):
+        about = same[0][1]["protocol"]
+        named = [item for path, one in same for item in _named_scores(path.stem, one)]
+        columns = tuple(dict.fromkeys(column for _, scores in named for column in scores))
+        rows = tuple(
+            Row(name, tuple(_score(scores.get(column)) for column in columns), "ours") for name, scores in named
+        )
+        yield Table(("", *columns), rows, f"{protocol}, {truth}, {views}")
+        yield Notes((f"{protocol}: {about['contract']}. After {about['paper']}",))
+
+
+def _named_scores(file: str, scored: Result) -> Iterator[tuple[str, Mapping[str, float | None]]]:
+    """The eight metrics have two conventions, other protocols one."""
+    name = f"{file} ({scored['prediction']}, {scored['scenes']} scenes)"
+    for kind, words in {"scores": "", "pooled": ", pooled", "paper": ", by the appendix's formulas (paper)"}.items():
+        if kind in scored:
+            yield name + words, scored[kind]
+
+
+def _score(value: float | None) -> Cell:
+    return MISSING if value is None else Cell(f"{value:.3f}")
 
 
 def distinguished(results: Sequence[Result]) -> list[Result]:

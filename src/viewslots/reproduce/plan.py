@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from viewslots.data.presets import data_preset
 from viewslots.errors import UserError
-from viewslots.experiments import experiment, known_experiment
+from viewslots.experiments import all_steps, experiment, first_stage, known_experiment
 from viewslots.files import read_json, write_json
 from viewslots.methods.names import METHODS
 from viewslots.methods.registry import method_class
@@ -73,7 +73,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Training:
-    """A run of a row, or of its first stage."""
+    """A run of a row, or of a first stage on other data."""
 
     experiment: str
     seed: int
@@ -90,7 +90,9 @@ class Training:
 
     @property
     def first(self) -> str | None:
-        """The experiment whose weights it starts from."""
+        """The experiment whose weights it starts from; None where its own command trains that too."""
+        if first_stage(self.experiment) is not None:
+            return None
         return experiment(self.experiment).optimisation.pretrained_preset
 
 
@@ -131,7 +133,7 @@ class Planner:
         return list(found.values())
 
     def training(self, name: str, seed: int) -> Training:
-        recipe = Short(experiment(name).schedule.steps)
+        recipe = Short(all_steps(name))
         if self.asked.short:
             if name not in self.table.short:
                 raise UserError(f"--short: there is no short recipe for {name}; leave --short or this row out")

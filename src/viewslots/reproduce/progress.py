@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from viewslots.files import METRICS_FILE
+from viewslots.files import FIRST, METRICS_FILE
 from viewslots.reproduce.plan import Task
 from viewslots.terminal import say
 
@@ -21,8 +21,12 @@ PIPED_SECONDS = 60.0
 
 
 def steps_done(folder: Path, task: Task) -> int:
-    """Of a training, as its run folder tells."""
-    file = (folder / task.output).parent / METRICS_FILE
+    """Of a training, as its run folder tells; its first stage has a folder inside."""
+    run = (folder / task.output).parent
+    return min(sum(newest_step(place / METRICS_FILE) for place in (run / FIRST, run)), task.steps)
+
+
+def newest_step(file: Path) -> int:
     try:
         with open(file, "rb") as opened:
             opened.seek(max(0, file.stat().st_size - TAIL))
@@ -31,7 +35,7 @@ def steps_done(folder: Path, task: Task) -> int:
         return 0
     for line in reversed(lines):
         with suppress(ValueError, KeyError, TypeError):
-            return min(int(json.loads(line)["step"]), task.steps)
+            return int(json.loads(line)["step"])
     return 0
 
 

@@ -5,14 +5,15 @@ Units: metres, radians, linear colours. The world is right handed, z is up, obje
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from viewslots.errors import UserError
 from viewslots.scenes.fields import read_choice, read_fields, read_integer, read_list, read_number
 
+T = TypeVar("T")
 Vec3 = tuple[float, float, float]
 Shape = Literal["sphere", "cube", "cylinder"]
 Material = Literal["rubber", "metal"]
@@ -125,7 +126,9 @@ class Scene:
     def from_dict(cls, data: Any) -> "Scene":
         """Read our own layout or that of the reference files (`view` for a single camera)."""
         if isinstance(data, Mapping) and ("sprites" in data or "pieces" in data):
-            raise UserError("a flat scene (dsprites or abstract); only CLEVR scenes are rendered from a description")
+            raise UserError(
+                "a flat scene (dsprites or abstract); only scenes with cameras are rendered from a description"
+            )
         (objects,) = read_fields(data, ("objects",), "scene")
         if "view" not in data:
             read_fields(data, ("views",), "scene")
@@ -145,18 +148,23 @@ class Scene:
 
     @classmethod
     def load(cls, path: Path) -> "Scene":
-        try:
-            if not path.is_file() or path.stat().st_size > MAX_FILE:
-                raise UserError(f"{path}: no scene file; give the path of a scene JSON")
-            data = json.loads(path.read_text())
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror}); give the path of a scene JSON") from error
-        except (UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise UserError(f"{path}: not JSON ({error})") from error
-        try:
-            return cls.from_dict(data)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
+        return load_json(path, cls.from_dict)
+
+
+def load_json(path: Path, read: Callable[[Any], T]) -> T:
+    """A description in a file that nobody vouches for; whatever is wrong is told in one line with the path."""
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_FILE:
+            raise UserError(f"{path}: no scene file; give the path of a scene JSON")
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give the path of a scene JSON") from error
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON ({error})") from error
+    try:
+        return read(data)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _object(data: Any, where: str) -> SceneObject:

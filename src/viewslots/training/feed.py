@@ -79,12 +79,16 @@ class StoredFeed:
 
 
 class LiveFeed:
-    """Fresh scenes at every step, rendered in the views that are used."""
+    """Fresh scenes at every step, rendered in the views that are used.
+
+    `seen`: scenes of the stage before, which do not come again.
+    """
 
     def __init__(
         self,
         world: World,
         *,
+        seen: int = 0,
         seed: int,
         batch: int,
         size: tuple[int, int],
@@ -93,10 +97,12 @@ class LiveFeed:
         ranks: Ranks,
     ) -> None:
         self.world, self.seed, self.batch, self.part = world, seed, batch, ranks.part(batch)
+        self.seen = seen
         self.shown: dict[str, Any] = {"device": str(device), "size": size, "camera": camera}
 
     def __call__(self, step: int, views: int, within: float = 1.0) -> SceneBatch:
-        numbers = range(step * self.batch, (step + 1) * self.batch)[self.part]
+        first = self.seen + step * self.batch
+        numbers = range(first, first + self.batch)[self.part]
         scenes = [self.world.sample(self.seed, LIVE_SPLIT, number) for number in numbers]
         table = view_table(RandomViews(views, views, self.seed, within=within), numbers, self.world.views)
         pictures = render_views(self.world, scenes, table, LIVE_SPLIT, self.shown["device"])

@@ -133,6 +133,7 @@ class Console:
 
     def __init__(self, steps: int, terms: Sequence[str], speaks: bool, say: Callable[[str], None]) -> None:
         self.steps, self.terms, self.speaks, self._say = steps, ("loss", *terms), speaks, say
+        self._before, self._total, self._stage = 0, steps, ""
         self._scores = ""
         self._bar: tqdm[Any] | None = None
         self._first: tuple[int, float] | None = None
@@ -144,6 +145,10 @@ class Console:
         if self._bar is not None:
             self._bar.close()
 
+    def stage(self, number: int, count: int, before: int, total: int) -> None:
+        """This is one of several stages: `before` of `total` steps lie behind it."""
+        self._before, self._total, self._stage = before, total, f"stage {number}/{count}  "
+
     def step(self, done: int) -> None:
         if not self.speaks:
             return
@@ -151,9 +156,11 @@ class Console:
             # The first step compiles and loads; rates are counted from its end.
             self._first = done, time.monotonic()
             if sys.stderr.isatty():
-                self._bar = tqdm(total=self.steps, initial=done, unit="step", file=sys.stderr, dynamic_ncols=True)
+                begun = self._before + done
+                self._bar = tqdm(total=self._total, initial=begun, unit="step", file=sys.stderr, dynamic_ncols=True)
+                self._bar.set_description_str(self._stage.strip(), refresh=False)
         elif self._bar is not None:
-            self._bar.update(done - self._bar.n)
+            self._bar.update(self._before + done - self._bar.n)
 
     def figures(self, step: int, terms: Mapping[str, float]) -> None:
         if not self.speaks:
@@ -162,15 +169,15 @@ class Console:
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
         else:
-            self._say(f"step {step}/{self.steps}  {self.rate(step)}  {text}")
+            self._say(f"{self._stage}step {step}/{self.steps}  {self.rate(step)}  {text}")
 
     def rate(self, step: int) -> str:
-        """Rate and remaining time."""
+        """Rate, and remaining time of all stages."""
         first, since = self._first or (step, time.monotonic())
         if step <= first:
             return "-"
         rate = (step - first) / max(time.monotonic() - since, 1e-9)
-        left = int((self.steps - step) / rate)
+        left = int((self._total - self._before - step) / rate)
         return f"{rate:.1f} steps/s  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
 
     def scores(self, step: int, scores: Mapping[str, float | None]) -> None:

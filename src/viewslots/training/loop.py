@@ -52,8 +52,16 @@ class Training:
     """A run between two steps: what changes are the parts, `sums`, `facts` and `done`; a checkpoint holds them all."""
 
     def __init__(
-        self, settings: RunSettings, parts: Parts, folder: RunFolder | None, ranks: Ranks, narrator: Narrator
+        self,
+        settings: RunSettings,
+        parts: Parts,
+        folder: RunFolder | None,
+        ranks: Ranks,
+        narrator: Narrator,
+        goes_on: bool = False,
     ) -> None:
+        """`goes_on`: another stage follows."""
+        self.goes_on = goes_on
         self.settings, self.parts, self.folder, self.ranks, self.narrator = settings, parts, folder, ranks, narrator
         self.names = ("weighted", "loss", *parts.model.terms)
         self.sums = torch.zeros(len(self.names), device=parts.model.device)
@@ -76,7 +84,7 @@ class Training:
                 self.facts["count"] = 0  # checkpoints of before had no loss among them: the next row is of later steps
             self.saver.last = state.step
         if self.folder:
-            self.folder.rewind(self.done)
+            self.folder.rewind(self.done if state is not None else -1)  # a run may have figures of its start
             if changed := RunSettings.from_json(self.folder.config).differences(self.settings):
                 self.folder.log({"step": self.done, "kind": "event", "resumed_with": changed})
 
@@ -86,6 +94,8 @@ class Training:
         with self.saver, StopSignals(insist=self.ranks.count > 1) as stop:
             if self.done < settings.steps:
                 self.parts.model.check(self.batch_of(self.done))
+            if self.done == 0 and settings.tunes:
+                self.validate()
             self._clock = self.done, time.monotonic()
             while self.done < settings.steps:
                 self.take_step(self.done)
@@ -125,9 +135,9 @@ class Training:
             self.folder.keep_last(self.parts.model, step)
         if step % settings.checkpoint_every == 0 or step in settings.pinned or last or save or signal:
             self.save()
-        if signal and not last:
+        if signal and (self.goes_on or not last):
             self.saver.finish()
-            raise Interrupted(signal, step)
+            raise Interrupted(signal, step, " of the first stage" if self.goes_on else "")
 
     def log(self) -> None:
         """Means since the last row. Here, in validations and in checkpoints alone the host waits for the device."""
@@ -182,7 +192,7 @@ class Training:
         self.folder.picture(f"step-{self.done:08d}", result.sheet)
         self.narrator.scores(self.done, result.scores)
         self.facts["last"] = entry
-        if self.settings.single_view(self.done - 1):
+        if self.settings.single_view(max(self.done - 1, 0)):
             self.folder.keep_last(self.parts.model, self.done)
         elif self.facts["best"] is None or result.loss < self.facts["best"]["loss"]:
             self.facts["best"] = entry

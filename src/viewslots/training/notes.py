@@ -1,6 +1,6 @@
 """What a run does otherwise than its experiment because of its data, and what its data ask for: a line each."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from viewslots.data.format import Plan
 from viewslots.experiments import experiment
@@ -9,12 +9,28 @@ from viewslots.training.start import data_size
 from viewslots.types import sides
 
 
-def notes(settings: RunSettings, *, views_given: bool) -> Iterator[str]:
-    """Of a new run. What the user has chosen is not told again."""
-    if not views_given:
+def notes(settings: RunSettings, given: Container[str]) -> Iterator[str]:
+    """Of a new run. What the user has chosen, the options `given`, is not told again."""
+    yield from stages(settings)
+    if "views" not in given:
         yield from fewer_views(settings)
+    if "batch" not in given:
+        yield from fewer_scenes(settings)
     yield from other_size(settings)
     yield from too_few_slots(settings)
+
+
+def stages(settings: RunSettings) -> Iterator[str]:
+    if (first := settings.first) is not None:
+        yield f"two stages: {first.steps:,} steps of {first.preset}, then {settings.steps:,} of {settings.preset}"
+    if settings.tunes:
+        yield f"fine-tuning: {settings.steps:,} steps; the step with the lowest validation loss counts, the start too"
+
+
+def fewer_scenes(settings: RunSettings) -> Iterator[str]:
+    wanted = experiment(settings.preset).optimisation.batch_size
+    if settings.batch < wanted:
+        yield f"this data set has {settings.batch} scenes to train on: batches of {settings.batch} instead of {wanted}"
 
 
 def fewer_views(settings: RunSettings) -> Iterator[str]:

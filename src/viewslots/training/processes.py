@@ -21,10 +21,10 @@ PR_SET_PDEATHSIG = 1
 
 
 class Interrupted(Exception):
-    """Training has stopped at `step` because of a signal, and everything is saved."""
+    """Training has stopped at `step`, of a `stage` if there are several, because of a signal; everything is saved."""
 
-    def __init__(self, number: int, step: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name} at step {step}")
+    def __init__(self, number: int, step: int, stage: str = "") -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name} at step {step}{stage}")
         self.number, self.step = number, step
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 
 from viewslots.errors import UserError
 from viewslots.files import (
+    FIRST,
     METRICS_FILE,
     FolderLock,
     flush_file,
@@ -53,6 +54,7 @@ checkpoints/     the last states of training, each .safetensors with a .json of 
 saved.json       there since the first checkpoint: a run that has lost them all does not begin anew
 pictures/        decompositions drawn during training
 tensorboard/     the numbers of metrics.jsonl for `tensorboard --logdir`
+first/           of a training in two stages the first one, a run folder like this; its best model is where this starts
 training.lock    there while a training writes this folder
 """
 
@@ -228,7 +230,7 @@ def _require_free(path: Path) -> None:
     require_folder(path, "--run")
     if _is_run(path):
         raise UserError(f"{path}: already holds a run; continue it with --resume, or choose another --run")
-    names = (CONFIG, METRICS_FILE, "best.json", "last.json", CHECKPOINTS, PICTURES, TENSORBOARD)
+    names = (CONFIG, METRICS_FILE, "best.json", "last.json", CHECKPOINTS, PICTURES, TENSORBOARD, FIRST)
     taken = [name for name in names if (path / name).exists()]
     if (path / README).exists() and not MANUAL.encode().startswith((path / README).read_bytes()):
         taken.append(README)  # not one that we began

@@ -10,14 +10,14 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
-from viewslots.experiments import experiment, full_name, pinned_steps
-from viewslots.files import shown
+from viewslots.experiments import all_steps, experiment, first_stage, full_name, pinned_steps
+from viewslots.files import FIRST, shown
 from viewslots.methods.config import Bound, check_fields, from_values, frozen
-from viewslots.methods.contract import Precision
+from viewslots.methods.contract import Precision, TrainableMethod
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation, Schedule, scaled
-from viewslots.types import Extent
+from viewslots.types import Extent, sides
 
 LIVE = "live"
 Seed = Annotated[int, Bound("a number of at most 63 bits", lambda value: abs(value) < 2**63)]
@@ -54,8 +54,12 @@ class RunSettings:
     validate_every: int
     checkpoint_every: int
     log_every: int
+    tunes: bool = False
+    """Whether it starts from a trained model of its own kind: the start is then validated too, and may be the best."""
+    first: "RunSettings | None" = None
+    """The stage before, whose best model this one starts from; its folder is first/ of this one's."""
 
-    section = "run"
+    section, later = "run", frozenset({"tunes", "first"})
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -65,6 +69,11 @@ class RunSettings:
     @property
     def steps(self) -> int:
         return self.schedule.steps
+
+    @property
+    def all_steps(self) -> int:
+        """With those of the stage before."""
+        return self.steps + (0 if self.first is None else self.first.all_steps)
 
     @property
     def batch(self) -> int:
@@ -94,13 +103,14 @@ class RunSettings:
     def differences(self, other: "RunSettings") -> dict[str, Any]:
         """What the other one has otherwise."""
         theirs = other.to_json()
-        return {name: theirs[name] for name, value in self.to_json().items() if theirs[name] != value}
+        mine = {name: value for name, value in self.to_json().items() if name != FIRST}  # which tells its own
+        return {name: theirs[name] for name, value in mine.items() if theirs[name] != value}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "RunSettings":
         """From the config.json of a run folder, which may hold more than the settings."""
         known = [field.name for field in fields(cls)]
-        if missing := [name for name in known if name not in values]:
+        if missing := [name for name in known if name not in values and name not in cls.later]:
             raise UserError(f"the configuration of this run lacks {', '.join(missing)}: was it made by train?")
         kinds = {"method": str, "model": dict, "schedule": dict, "optimisation": dict}
         if odd := [name for name, wanted in kinds.items() if not isinstance(values[name], wanted)]:
@@ -112,7 +122,9 @@ class RunSettings:
             "optimisation": from_values(kind.optimisation_class, values["optimisation"]),
             "pinned": frozen(values["pinned"]),
         }
-        return cls(**{name: values[name] for name in known} | nested)
+        if isinstance(before := values.get(FIRST), dict):
+            nested[FIRST] = cls.from_json(before)
+        return cls(**{name: values[name] for name in known if name in values} | nested)
 
 
 def require_counts(counts: Mapping[str, int]) -> None:
@@ -131,6 +143,50 @@ def plan_run(
     preset: str,
     data: str,
     *,
+    steps: int | None = None,
+    init: str | None = None,
+    start: TrainableMethod[Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    **shared: Any,
+) -> RunSettings:
+    """A run of an experiment for this data and length: the arguments are those of `plan_stage`.
+
+    A first stage on the same data comes along, unless `init` names other weights to start from (`start`, the model).
+    Both stages share the data, the batch, the views, the slots and the constants of the model. `steps` counts both;
+    changes first.NAME are for the first stage alone.
+    """
+    before, changes = first_stage(preset) if init is None else None, changes or {}
+    own = {name: value for name, value in changes.items() if not name.startswith(FIRST_NAME)}
+    if before is None:
+        if odd := [name for name in changes if name not in own]:
+            raise UserError(f"--set {odd[0]}: this run has no first stage" + (" because of --init" if init else ""))
+        return plan_stage(preset, data, steps=steps, init=init, start=start, changes=own, **shared)
+    length = all_steps(preset) if steps is None else steps
+    if length < 2:
+        raise UserError(f"--steps {length}: {preset} has two stages, so give at least 2")
+    share = min(max(round(length * all_steps(before) / all_steps(preset)), 1), length - 1)
+    kept = {name: value for name, value in shared.items() if name not in LAST_ONLY}
+    first = plan_run(before, data, steps=share, changes=changes_before(changes, before), **kept)
+    return plan_stage(preset, data, steps=length - share, changes=own, first=first, **shared)
+
+
+LAST_ONLY = ("method", "learning_rate")
+"""Arguments that the last stage alone takes."""
+FIRST_NAME = FIRST + "."
+
+
+def changes_before(changes: Mapping[str, Any], first: str) -> dict[str, Any]:
+    """Those of the first stage: its own, and the model's, whose networks both stages share."""
+    known = dict(fields_below(type(experiment(first).model), "model."))
+    model = {name: value for name, value in changes.items() if name in known}
+    own = {name: value for name, value in changes.items() if name.startswith(FIRST_NAME)}
+    return model | {name.removeprefix(FIRST_NAME): value for name, value in own.items()}
+
+
+def plan_stage(
+    preset: str,
+    data: str,
+    *,
     stored_views: int,
     data_sha256: str | None,
     method: str | None = None,
@@ -140,6 +196,8 @@ def plan_run(
     views: int | None = None,
     seed: int = 0,
     init: str | None = None,
+    start: TrainableMethod[Any] | None = None,
+    first: RunSettings | None = None,
     slots: int | None = None,
     pictures: tuple[int, int] | None = None,
     precision: Precision = "fp32",
@@ -148,12 +206,16 @@ def plan_run(
     checkpoint_every: int | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> RunSettings:
-    """An experiment for this data and length; what is None is as in the experiment, or a share of the run.
+    """One stage for this data and length; what is None is as in the experiment, or a share of the run.
 
     `pictures`: height and width, where they are not those of the experiment's own data; the model follows them as far
-    as its method can. `changes` come last: what counts steps is taken as it is given, not squeezed once more.
+    as its method can. `start`: the model behind `init`, whose networks this one has. `changes` come last: what counts
+    steps is taken as it is given, not squeezed once more.
     """
     chosen = experiment(preset)
+    kind = trainable_class(method or chosen.method)
+    tunes = chosen.tuning is not None and type(start) is kind
+    chosen = chosen.tuned() if tunes else chosen
     length = chosen.schedule.steps if steps is None else steps
     size = chosen.optimisation.batch_size if batch is None else batch
     require_counts({"--steps": length, "--batch": size})
@@ -162,7 +224,7 @@ def plan_run(
     settings = RunSettings(
         preset=full_name(preset),
         method=method or chosen.method,
-        model=chosen.model,
+        model=chosen.model if start is None else kind.config_from(chosen.model, start),
         schedule=squeezed.schedule,
         optimisation=replace(squeezed.optimisation, batch_size=size, learning_rate=rate),
         views=min(chosen.views, stored_views) if views is None else views,
@@ -177,9 +239,12 @@ def plan_run(
         validate_every=max(1, length // 20) if validate_every is None else validate_every,
         checkpoint_every=max(1, min(length // 20, 5000)) if checkpoint_every is None else checkpoint_every,
         log_every=max(1, min(length // 20, 100)),
+        tunes=tunes,
+        first=first,
     )
-    if pictures is not None and IMAGE_SIZE not in (changes or {}):
-        settings = replace(settings, model=trainable_class(settings.method).sized(settings.model, *pictures))
+    pictures = sides(chosen.model.image_size) if pictures is None else pictures
+    if IMAGE_SIZE not in (changes or {}) and pictures != sides(settings.model.image_size):
+        settings = replace(settings, model=kind.sized(settings.model, *pictures))
     if slots is not None:
         settings = replace(settings, model=with_slots(settings.model, slots, settings.method))
     settings = settings.changed(changes or {})
@@ -195,7 +260,7 @@ def with_slots(model: Any, slots: int, method: str) -> Any:
 
 def require_init(settings: RunSettings) -> None:
     first = settings.optimisation.pretrained_preset
-    if first is not None and settings.init is None:
+    if first is not None and settings.init is None and settings.first is None:
         raise UserError(
             f"{settings.preset} starts from a trained {first}: first run "
             f"`viewslots train {first} --data DIR --run FIRST`, then this command with --init FIRST "
@@ -214,8 +279,9 @@ OPTIONS = {
 """Fields that have an option of their own, and the argument of plan_run behind it."""
 
 
-def parse_changes(words: Sequence[str], chosen: Experiment) -> dict[str, Any]:
-    """Values by dotted name, of the type that the field has; ranges are checked where the config is made."""
+def parse_changes(words: Sequence[str], chosen: Experiment, first: Experiment | None = None) -> dict[str, Any]:
+    """Values by dotted name, of the type that the field has; ranges are checked where the config is made. Names of the
+    first stage, if there is one, begin with `first.`"""
     changes: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -223,7 +289,9 @@ def parse_changes(words: Sequence[str], chosen: Experiment) -> dict[str, Any]:
             raise UserError(f"--set {word}: give section.field=value, such as optimisation.warmup_steps=100")
         if name in changes:
             raise UserError(f"--set {name}: given twice")
-        changes[name] = typed(name, text, kind_of(name, chosen))
+        theirs = first if name.startswith(FIRST_NAME) else None
+        kind = kind_of(name, chosen) if theirs is None else kind_of(name.removeprefix(FIRST_NAME), theirs)
+        changes[name] = typed(name, text, kind)
     return changes
 
 

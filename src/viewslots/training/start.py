@@ -19,15 +19,17 @@ from viewslots.data.format import META, Plan
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.experiments import full_name
+from viewslots.experiments import experiment, full_name
+from viewslots.files import FIRST
 from viewslots.methods.contract import Precision
 from viewslots.methods.registry import trainable_class
+from viewslots.methods.schedules import Optimisation
 from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.checkpoint import Damaged, load_step, read_facts, saved_steps
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of, rendered_split
 from viewslots.training.run import CHECKPOINTS, ORIGIN, RunFolder, read_run_config
-from viewslots.training.settings import LIVE, RunSettings, plan_run
+from viewslots.training.settings import FIRST_NAME, IMAGE_SIZE, LIVE, RunSettings, plan_run
 from viewslots.training.step import EagerStep, Model, Step, fast_step
 from viewslots.training.validation import Validation, live_split
 from viewslots.types import Progress
@@ -36,18 +38,23 @@ FREE = ("precision", "validate_every", "checkpoint_every")
 """What may change when a run goes on; everything else decides its result and must agree."""
 
 
-def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> RunSettings:
-    """`given` holds arguments of plan_run; `precision` counts where it says nothing of it. Nothing is written yet."""
+def new_settings(given: dict[str, Any], precision: Precision, fast: bool, start: Model | None = None) -> RunSettings:
+    """`given` holds arguments of plan_run; `precision` counts where it says nothing of it. Nothing is written yet.
+
+    `start`: the model behind --init.
+    """
     for name, word in (("preset", "an experiment (`viewslots train --help` has them)"), ("data", "--data DIR or live")):
         if name not in given:
             raise UserError(f"a new run needs {word}; to go on with one, add --resume")
-    given = {"precision": precision, "fast": fast} | given
+    given = {"precision": precision, "fast": fast, "start": start} | given
     world = plan_run(**given, stored_views=1, data_sha256=None).world  # also refuses what cannot be
     given["data"] = LIVE if given["data"] == LIVE else str(Path(given["data"]).resolve())
     size, own = data_size(given["data"], world), data_size(LIVE, world)
     pictures = (size.height, size.width)
     others = None if pictures == (own.height, own.width) else pictures
     sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
+    if isinstance(size, Plan) and "batch" not in given:
+        given |= smaller_batch(given["preset"], size.splits["train"].scenes)
     settings = plan_run(**given, stored_views=size.views, pictures=others, data_sha256=sha256)
     if settings.views > size.views:
         raise UserError(f"--views {settings.views}: scenes of this data set have {size.views}")
@@ -56,20 +63,32 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> Run
     return settings
 
 
+def smaller_batch(preset: str, scenes: int) -> dict[str, int]:
+    """Where the scenes do not fill a batch of the experiment, all of them are one."""
+    return {"batch": scenes} if 0 < scenes < experiment(preset).optimisation.batch_size else {}
+
+
 def resume_run(run: Path, given: dict[str, Any], fast: bool) -> tuple[RunFolder, RunSettings]:
     """An old one. What is given again must agree with what it was begun with."""
     folder = RunFolder.resume(run)
     try:
         require_own_checkpoints(folder)
         settings = RunSettings.from_json(folder.config)
-        if "data" in given:
-            settings = replace(settings, data=same_data(settings, given["data"]))
         require_agreement(run, settings, given)
-        free = {name: value for name, value in given.items() if name in FREE}
-        return folder, replace(settings, fast=settings.fast and fast, **free)
+        return folder, with_free(settings, given, fast)
     except BaseException:
         folder.close()
         raise
+
+
+def with_free(settings: RunSettings, given: Mapping[str, Any], fast: bool) -> RunSettings:
+    """With what may change when a run goes on."""
+    free = {name: value for name, value in given.items() if name in FREE}
+    if "data" in given:
+        free["data"] = same_data(settings, given["data"])
+    if settings.first is not None:
+        free[FIRST] = with_free(settings.first, given, fast)
+    return replace(settings, fast=settings.fast and fast, **free)
 
 
 def require_own_checkpoints(folder: RunFolder) -> None:
@@ -110,7 +129,7 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
     given = given | ({"preset": full_name(given["preset"])} if "preset" in given else {})
     begun = {
         "preset": full_name(settings.preset),
-        "steps": settings.steps,
+        "steps": settings.all_steps,
         "seed": settings.seed,
         "init": settings.init,
         "batch": settings.batch,
@@ -121,6 +140,8 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
     }
     options = {name: "the experiment" if name == "preset" else "--" + name.replace("_", "-") for name in begun}
     changes = given.get("changes", {})
+    if settings.first is None and (odd := [name for name in changes if name.startswith(FIRST_NAME)]):
+        raise UserError(f"--set {odd[0]}: {run} has no first stage")
     begun |= {name: attrgetter(name)(settings) for name in changes}
     for name, wanted in ({name: given[name] for name in begun if name in given} | changes).items():
         option, value = options.get(name, f"--set {name}"), begun[name]
@@ -129,13 +150,13 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
             raise UserError(f"{run} was begun {before}, not {wanted}; leave it out, or begin a new run")
 
 
-def pinned_model(run: Path, wanted_by: RunSettings) -> tuple[Model, int] | None:
+def pinned_model(run: Path, wanted_by: Optimisation) -> tuple[Model, int] | None:
     """The model that a run has kept for experiments that start from it, and its step; None where it has none, or where
     its best model is asked for."""
-    if not wanted_by.optimisation.pretrained_step or not (run / CHECKPOINTS).is_dir():
+    if not wanted_by.pretrained_step or not (run / CHECKPOINTS).is_dir():
         return None
     settings = RunSettings.from_json(read_run_config(run))
-    if full_name(settings.preset) != full_name(str(wanted_by.optimisation.pretrained_preset)):
+    if full_name(settings.preset) != full_name(str(wanted_by.pretrained_preset)):
         return None
     for step in settings.pinned:
         try:
@@ -198,11 +219,27 @@ def require_fit(settings: RunSettings, weights: Model) -> None:
         theirs, ours = ("x".join(map(str, size)) for size in (weights.image_size, model.image_size))
         raise UserError(
             f"--init {settings.init}: holds a model for pictures of {theirs}, and one for {ours} has another {odd}; "
-            "give one that was trained on pictures of the same size"
+            "give one that was trained on pictures of the same size, or add "
+            f"--set {IMAGE_SIZE}={as_option(weights)}, to which pictures are then resized"
         )
     raise UserError(
         f"--init {settings.init}: holds a model of another experiment or method; give one of the same sizes"
     )
+
+
+def as_option(model: Model) -> str:
+    """Its size of pictures, as --set takes it."""
+    height, width = model.image_size
+    return str(height) if height == width else f"[{height},{width}]"
+
+
+def begun_anew(settings: RunSettings, weights: Model) -> list[str]:
+    """Parts of the model that do not start from the given weights, by their names."""
+    model = trainable_class(settings.method)(settings.model)
+    given, own = model.weights_from(weights), model.state_dict()
+    assert given is not None, "require_fit comes first"
+    kept = [name for name, value in own.items() if given[name].data_ptr() == value.data_ptr()]
+    return sorted({".".join(name.split(".")[:2]) for name in kept})
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
@@ -224,9 +261,10 @@ def open_data(
     chosen: dict[str, Any] = {"seed": settings.seed, "batch": settings.batch, "size": size, "camera": camera}
     chosen |= {"device": device, "ranks": ranks}
     if settings.data == LIVE:
-        preset = data_preset(settings.world)
+        preset, before = data_preset(settings.world), settings.first
         world = preset.world(None)
-        feed = live_feed(world, preset.pool, chosen, progress)
+        seen = 0 if before is None else before.all_steps * before.batch
+        feed = live_feed(world, preset.pool, seen, chosen, progress)
         held_out = live_split(world, views, device) if ranks.first else None
     else:
         store = open_store(settings.data)
@@ -239,10 +277,10 @@ def open_data(
     return feed, Validation(held_out, views=views, size=size, camera=camera, device=device)
 
 
-def live_feed(world: World, pool: int, chosen: dict[str, Any], progress: Progress) -> Feed:
-    """Fresh scenes, or so many rendered once; those are the stream's first ones, so that runs of one seed agree."""
+def live_feed(world: World, pool: int, seen: int, chosen: dict[str, Any], progress: Progress) -> Feed:
+    """Fresh scenes after those `seen`, or a pool that is rendered once: the first ones of the stream."""
     if not pool:
-        return LiveFeed(world, **chosen)
+        return LiveFeed(world, seen=seen, **chosen)
     shown: Progress = progress if chosen["ranks"].first else lambda done, total: None
     split = rendered_split(world, chosen["seed"], LIVE_SPLIT, pool, world.views, chosen["device"], shown)
     return StoredFeed(split, **chosen)

@@ -20,6 +20,9 @@ from viewslots.errors import UserError
 from viewslots.files import flush_folder, plain_errors
 from viewslots.types import BACKGROUND, Progress
 
+LONGEST = 200
+"""Bytes of a folder's name."""
+
 
 def export_folders(store: Store, out: Path, progress: Progress | None = None) -> Path:
     """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
@@ -32,9 +35,8 @@ def export_folders(store: Store, out: Path, progress: Progress | None = None) ->
             draft.mkdir(parents=True)
             for name in store.splits:
                 split = store.split(name)
-                digits = max(4, len(str(len(split) - 1)))
-                for scene in range(len(split)):
-                    folder = draft / name / f"{scene:0{digits}d}"
+                for scene, called in enumerate(folder_names(store, name)):
+                    folder = draft / name / called
                     folder.mkdir(parents=True)
                     _write_scene(split, scene, folder)
                     done += 1
@@ -46,6 +48,21 @@ def export_folders(store: Store, out: Path, progress: Progress | None = None) ->
         with suppress(OSError):
             shutil.rmtree(draft)
     return out
+
+
+def folder_names(store: Store, split: str) -> list[str]:
+    """Scenes as their source called them, where every one of these can be a folder of its own; else numbers."""
+    count = store.meta.plan.splits[split].scenes
+    names = [name.rpartition("/")[2] for name in store.names(split) or ()]
+    if names and len({name.lower() for name in names}) == count and all(map(_can_be_a_folder, names)):
+        return names
+    return [f"{scene:0{max(4, len(str(count - 1)))}d}" for scene in range(count)]
+
+
+def _can_be_a_folder(name: str) -> bool:
+    """On any system, and seen by an import; names out of files are not to be trusted."""
+    plain = bool(name) and name.isprintable() and len(name.encode()) <= LONGEST and not name.startswith((".", "__"))
+    return plain and not set(name) & set('\\/:*?"<>|') and not name.endswith((" ", "."))
 
 
 def _write_scene(split: SplitArrays, scene: int, folder: Path) -> None:

@@ -16,7 +16,9 @@ class Kind(NamedTuple):
 
 KINDS = {
     "pictures": Kind(
-        "viewslots.data.sources.pictures:PictureFolders", "a folder of scene folders with pictures, or of videos"
+        "viewslots.data.sources.pictures:PictureFolders",
+        "a folder of scene folders with pictures, or of videos",
+        ("per_view_masks",),
     ),
     "octscenes": Kind("viewslots.data.sources.octscenes:OctScenes", "the folder of OCTScenes", ("resolution",)),
     "uorf": Kind(

@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 from numpy.typing import NDArray
 
 from viewslots.data.picture_files import one_line
-from viewslots.data.sources.source import Facts, Options, Picture, Tree, View, own_split
+from viewslots.data.sources.source import Facts, Options, Picture, Properties, Tree, View, own_split
 from viewslots.data.sources.tfrecord import Records, bytes_list, example, float_list
 from viewslots.errors import UserError
 from viewslots.types import BACKGROUND
@@ -22,6 +22,8 @@ SIZES = {230_400: (240, 320, 3), 12_288: (64, 64, 3), 4_096: (64, 64, 1), 3_675:
 """Bytes of `image`: CLEVR; Objects Room and Multi-dSprites; the latter, binarized; Tetrominoes."""
 ROOM = 4
 """In Objects Room the first masks are sky, floor and two walls; elsewhere the first is the background."""
+PROPERTIES = {"color": ("color",), "shape": ("shape",), "size": ("size", "scale"), "material": ("material",)}
+"""Ours, and the features that tell them."""
 SPRITES = {"orientation", "scale"}
 """Features of Multi-dSprites alone, whose masks lie entity last."""
 
@@ -89,6 +91,7 @@ class MultiObject:
         self._counts = [_count(file) for file in files]
         self._facts = list(map(self._known, files, self._layouts))
         self._open: tuple[int, Records] | None = None
+        self._last: tuple[int, bytes] | None = None
         self.names = Names({file.stem: count for file, count in zip(files, self._counts, strict=True)})
         self.notes: list[str] = []
         self.splits = self._named() if len(files) > 1 else None
@@ -131,7 +134,8 @@ class MultiObject:
     def views(self, scene: int) -> Iterator[View]:
         number, record = self._place(scene)
         where, layout = f"{one_line(self._files[number])}: record {record}", self._layouts[number]
-        picture, masks, visibility = layout.read(self._read(number, record), where)
+        self._last = (scene, self._read(number, record))
+        picture, masks, visibility = layout.read(self._last[1], where)
         if not self._options.masks:
             yield {"image": picture}
             return
@@ -143,6 +147,19 @@ class MultiObject:
             used |= visibility[first:] > 0
         objects = int(np.flatnonzero(used).max(initial=-1)) + 1
         yield {"image": picture, "segment": segment, "num_objects": np.array(objects)}
+
+    def objects(self, scene: int) -> list[Properties] | None:
+        """Kinds are numbers in these files, and stay so: as words, since they have no order."""
+        if not self._options.masks or self._last is None or self._last[0] != scene:
+            return None
+        layout = self._layouts[self._place(scene)[0]]
+        known = {name: _property(self._last[1], feature, layout.entities) for name, feature in PROPERTIES.items()}
+        columns = {name: values for name, values in known.items() if values is not None}
+        if not columns:
+            return None
+        return [
+            {name: values[k] for name, values in columns.items()} for k in range(layout.backgrounds, layout.entities)
+        ]
 
     def close(self) -> None:
         if self._open is not None:
@@ -157,6 +174,22 @@ class MultiObject:
         while records.next < record:
             records.skip()
         return records.read()
+
+
+def _property(data: bytes, features: tuple[str, ...], entities: int) -> list[str | float | list[float]] | None:
+    """One value an entity: bytes, and floats that name a shape, are kinds; other floats are numbers."""
+    found = example(data)
+    name = next((feature for feature in features if feature in found), None)
+    if name is None:
+        return None
+    kind, content = found[name]
+    values = bytes_list(content) if kind == 1 else float_list(content) if kind == 2 else np.empty(0)
+    if not values.size or values.size % entities or not np.isfinite(values).all():
+        return None
+    rows = values.reshape(entities, -1)
+    if kind == 1 or name == "shape":
+        return [" ".join(f"{one:g}" for one in row) for row in rows.tolist()]
+    return [row if len(row) > 1 else row[0] for row in rows.astype(float).tolist()]
 
 
 def _count(path: Path) -> int:

@@ -45,6 +45,9 @@ class OclocFile:
         self.splits = [split for split, group in self._groups.items() for _ in range(group.size.scenes)]
         self._block: tuple[GroupReader, int, dict[str, NDArray[Any]]] | None = None
 
+    def objects(self, scene: int) -> None:
+        """The layout has no place for what objects are."""
+
     def close(self) -> None:
         self._file.close()
 

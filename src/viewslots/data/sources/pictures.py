@@ -195,6 +195,9 @@ class PictureFolders:
                     view["intrinsics"] = frame.intrinsics(*view["image"].shape[:2])
             yield view
 
+    def objects(self, scene: int) -> None:
+        """Folders say nothing of objects but their masks."""
+
     def close(self) -> None:
         """No file is kept open."""
 

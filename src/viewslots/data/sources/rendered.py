@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
+from numpy.typing import NDArray
 
 from viewslots.data.exchange.npz import NpzFile
 from viewslots.data.picture_files import one_line, read_indices
 from viewslots.data.sources.source import (
     Options,
     PictureFiles,
+    Properties,
     Tree,
     View,
+    all_told,
     largest_index,
     segment_of,
     split_folders,
@@ -58,6 +61,12 @@ class _IndexMasks(PictureFiles):
         return truth | ({"num_objects": np.array(self._objects[scene])} if scene in self._objects else {})
 
 
+MOVI_PROPERTIES = {
+    "color": ("color_label", "color"),
+    "shape": ("shape",),
+    "size": ("size_label",),
+    "material": ("material",),
+}
 METADATA = "metadata.json"
 MOVI_PICTURE = re.compile(r"rgba_(\d{5})\.png")
 MOST_FRAMES = 1024
@@ -111,9 +120,9 @@ class Movi(_IndexMasks):
     def _known(self, scene: int) -> tuple[set[str], int]:
         path = self._pictures[scene][0].with_name(METADATA)
         about, frames = read_json(path), self._frames[scene]
-        told = Fields(Fields(about, path).mapping("metadata"), path).whole("num_frames", 1, MOST_FRAMES)
-        if told != frames:
-            raise UserError(f"{one_line(path)}: says {told} frames, but there are {frames}")
+        said = Fields(Fields(about, path).mapping("metadata"), path).whole("num_frames", 1, MOST_FRAMES)
+        if said != frames:
+            raise UserError(f"{one_line(path)}: says {said} frames, but there are {frames}")
         instances = about.get("instances")
         self._told = len(instances) if isinstance(instances, list) else None
         keys, slots = super()._known(scene)
@@ -127,6 +136,11 @@ class Movi(_IndexMasks):
 
     def _counted(self, scene: int) -> int | None:
         return self._told
+
+    def objects(self, scene: int) -> Sequence[Properties] | None:
+        if not self._masks[scene]:
+            return None
+        return all_told(read_json(self._pictures[scene][0].with_name(METADATA)).get("instances"), MOVI_PROPERTIES)
 
     def _truth(self, scene: int, place: int, height: int, width: int) -> View:
         truth = super()._truth(scene, place, height, width)
@@ -207,7 +221,11 @@ class ClevrTex(_IndexMasks):
             self._pictures.append([picture])
             self._masks.append(masks if there else [])
             self.names.append(picture.stem)
-        self._described = bool(found) and all(self._json(scene).is_file() for scene in range(len(found)))
+        self._has_json = bool(found) and all(self._json(scene).is_file() for scene in range(len(found)))
+        # Other variants keep a colour that the materials cover.
+        self._names = {
+            name: (name,) for name in ("color", "shape", "size", "material") if name != "color" or "vbg" in variants
+        }
         cuts = {split: [int(share * len(found)) for share in shares] for split, shares in SHARES.items()}
         where = {place: split for split, (low, high) in cuts.items() for place in range(low, high)}
         self.splits = ["test1" if TEST_ONLY in variants else where[place] for place in range(len(found))]
@@ -217,16 +235,26 @@ class ClevrTex(_IndexMasks):
 
     def _beside(self, scene: int) -> Iterator[Path]:
         yield from super()._beside(scene)
-        if self._described:
+        if self._has_json:
             yield self._json(scene)
 
     def _counted(self, scene: int) -> int | None:
-        if not self._described:
+        if not self._has_json:
             return None
         objects = read_json(self._json(scene)).get("objects")
         if not isinstance(objects, list):
             raise UserError(f"{one_line(self._json(scene))}: objects must be a list")
         return len(objects)
+
+    def objects(self, scene: int) -> Sequence[Properties] | None:
+        if not self._has_json or not self._masks[scene]:
+            return None
+        return all_told(read_json(self._json(scene)).get("objects"), self._names)
+
+
+def _are_kinds(values: NDArray[Any], shapes: NDArray[Any]) -> bool:
+    """Whole numbers, one an object."""
+    return bool(values.shape == shapes.shape and values.ndim == 2 and np.isin(values % 1, 0).all())
 
 
 def walk(tree: Tree, folder: Path, depth: int) -> Iterator[Path]:
@@ -254,6 +282,7 @@ class Clevr3d(_IndexMasks):
         super().__init__(path, options)
         self._cameras: Float64[np.ndarray, "S V 3"] | None = None
         self._counts: Sequence[int] | None = None
+        self._kinds: dict[str, NDArray[Any]] = {}
         if (path / "metadata.npz").is_file():
             self._read_metadata(self._tree.require_inside(path / "metadata.npz"))
         if not (path / "images").is_dir():
@@ -296,11 +325,25 @@ class Clevr3d(_IndexMasks):
                 if shapes.ndim < 2:
                     raise UserError(f"{one_line(path)}: shape must be [S,K], not {list(shapes.shape)}")
                 self._counts = (shapes.reshape(*shapes.shape[:2], -1) > 0).any(2).sum(1).tolist()
+                self._kinds = {"shape": shapes}
+            for name in ("color", "size", "material"):
+                if name in file.keys and self._kinds:
+                    self._kinds[name] = file.open(name).everything()
+            self._kinds = {
+                name: kinds for name, kinds in self._kinds.items() if _are_kinds(kinds, self._kinds["shape"])
+            }
 
     def files(self) -> Iterator[Path]:
         yield from super().files()
         if self._cameras is not None or self._counts is not None:
             yield self._tree.root / "metadata.npz"
+
+    def objects(self, scene: int) -> Sequence[Properties] | None:
+        """Kinds are numbers in this file, and stay so: as words, since they have no order."""
+        number, count = self._numbers[scene], self._counted(scene)
+        if not self._masks[scene] or not self._kinds or count is None:
+            return None
+        return [{name: str(int(kinds[number, k])) for name, kinds in self._kinds.items()} for k in range(count)]
 
     def _counted(self, scene: int) -> int | None:
         number = self._numbers[scene]

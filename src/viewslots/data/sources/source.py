@@ -1,6 +1,7 @@
 """What an import asks of a source of scenes, and what all sources share: folders that nobody vouches for."""
 
 import importlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ View = Mapping[str, NDArray[Any]]
 
 OPENCV_AXES = np.diag([1.0, -1.0, -1.0, 1.0])
 """Poses whose cameras look along +z with y down become ours when multiplied by this from the right."""
+
+
+Properties = Mapping[str, str | float | list[float]]
+"""Of one object, by `color`, `shape`, `size` and `material`: a word for one of several kinds, or numbers."""
 
 
 class Picture(NamedTuple):
@@ -59,6 +64,8 @@ class Options:
     masks: bool = True
     cameras: bool = True
     """Whether these are wanted at all."""
+    per_view_masks: bool = False
+    """Whether masks number the objects of each view alone."""
 
 
 class Source(Protocol):
@@ -83,6 +90,10 @@ class Source(Protocol):
         """One after another: no more than a picture needs to be in memory."""
         ...
 
+    def objects(self, scene: int) -> Sequence[Properties] | None:
+        """What is told of each object, in the order of the indices; None: nothing. Asked for after `views`."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -91,15 +102,18 @@ def open_source(kind: str, path: Path, options: Options) -> Source:
         raise UserError(f"no kind of source {shown(kind)}; choose one of {', '.join(KINDS)}")
     if not path.exists():
         raise UserError(f"{one_line(path)}: no such file or folder")
-    for option in ("resolution", "background"):
-        if getattr(options, option) is not None and option not in KINDS[kind].options:
-            raise UserError(f"--{option}: the kind {kind} has no such choice; leave it out")
+    for option in ("resolution", "background", "per_view_masks"):
+        if getattr(options, option) not in (None, False) and option not in KINDS[kind].options:
+            raise UserError(f"--{option.replace('_', '-')}: the kind {kind} has no such choice; leave it out")
     module, name = KINDS[kind].place.split(":")
     source: Source = getattr(importlib.import_module(module), name)(path, options)
     if not source.names:
         raise UserError(f"{one_line(path)}: no scenes of the kind {kind} in it (it reads {KINDS[kind].about})")
     return source
 
+
+WORD, MOST_NUMBERS = 80, 8
+"""Longest name of a property's kind, and most numbers of a property, that are kept."""
 
 HIDDEN = (".", "__MACOSX")
 """How files begin that systems leave behind."""
@@ -238,6 +252,9 @@ class PictureFiles:
             image = read_rgb(file)
             yield {"image": image, **self._truth(scene, place, *image.shape[:2])}
 
+    def objects(self, scene: int) -> Sequence[Properties] | None:
+        return None
+
     def close(self) -> None:
         """No file is kept open."""
 
@@ -250,6 +267,38 @@ class PictureFiles:
                 f"{missing}: no such {what}, but other views of the scene have one; add it, or say {option}"
             )
         return all(there)
+
+
+def all_told(items: object, names: Mapping[str, Sequence[str]]) -> list[Properties] | None:
+    """What a list in a foreign file says of objects; None where it says nothing."""
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        return None
+    found = [_told(item, names) for item in items]
+    return found if any(found) else None
+
+
+def _told(item: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> Properties:
+    """Under each name of ours, the first of the source's names with a word or numbers."""
+    found: dict[str, str | float | list[float]] = {}
+    for name, keys in names.items():
+        for value in (item.get(key) for key in keys):
+            if (plain := _plain(value)) is not None:
+                found[name] = plain
+                break
+    return found
+
+
+def _plain(value: object) -> str | float | list[float] | None:
+    if isinstance(value, str):
+        return value[:WORD] or None
+    if type(value) in (int, float) and math.isfinite(value):  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]
+    if isinstance(value, list) and 1 <= len(value) <= MOST_NUMBERS:
+        numbers = [_plain(one) for one in value]
+        return (
+            [one for one in numbers if isinstance(one, float)] if all(type(one) is float for one in numbers) else None
+        )
+    return None
 
 
 def largest_index(masks: Sequence[Path]) -> int:

@@ -6,6 +6,7 @@ A rule is a list with commas of numbers (scenes count from 0 in the order of the
 `A-B:STEP`, and patterns of names such as `kitchen*`. Scenes of the split `none` are left out.
 """
 
+import difflib
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -46,12 +47,23 @@ def _moved(names: Sequence[str], rules: Sequence[str]) -> dict[int, str]:
     moved: dict[int, str] = {}
     for rule in rules:
         split, equals, what = rule.partition("=")
-        if not equals or not SPLIT_NAME.fullmatch(split):
+        if not equals:
             raise UserError(f"--split {shown(rule)}: must be NAME=RULE, such as valid=40-49 or test1=kitchen*")
+        _require_name(split, rule)
         for scene in _matching(names, what, rule):
             if moved.setdefault(scene, split) != split:
                 raise UserError(f"--split: scene {shown(names[scene])} is asked for in {moved[scene]} and in {split}")
     return moved
+
+
+def _require_name(split: str, rule: str) -> None:
+    """A misspelt name would make a split that no command looks at."""
+    known = (*USUAL, NONE)
+    if split in known or (split.startswith("test") and SPLIT_NAME.fullmatch(split)):
+        return
+    near = difflib.get_close_matches(split, known, 1)
+    meant = f"did you mean {near[0]}?" if near else f"must be {', '.join(known)}, or begin with test"
+    raise UserError(f"--split {shown(rule)}: no split is called {shown(split)}; {meant}")
 
 
 def _matching(names: Sequence[str], what: str, rule: str) -> Iterator[int]:

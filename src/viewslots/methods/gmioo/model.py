@@ -43,6 +43,11 @@ class GmiooAnswer(PicturesOfScenes):
     stage: Stage
     """Of all views, one after another."""
 
+    @property
+    def object_codes(self) -> Float[Tensor, "B M K D"]:
+        """What an object looks like in its box, and the box."""
+        return self.codes(self.stage.objects.code.mu, self.stage.objects.box.mu)
+
     def decomposition(self) -> Decomposition:
         """Presence is the maximum over views, as in the per-view baseline. Absent objects have no complete shape."""
         objects, layers = self.stage.objects, self.stage.layers

@@ -32,6 +32,8 @@ class KMeansAnswer:
     """All that the clusters tell."""
 
     found: Decomposition
+    object_codes: Float[Tensor, "B K 5"]
+    """Mean colour and mean place of each cluster."""
 
     def decomposition(self) -> Decomposition:
         return self.found
@@ -65,7 +67,8 @@ class KMeansMethod:
         centres = best_centres(points, weight, slots + 1, generator)
         distance = squared_distances(points, centres)
         used = cluster_sizes(distance, weight) > 0
-        return KMeansAnswer(decomposed(batch, *ordered(centres, distance, used, background_first(distance, batch))))
+        centres, distance, used = ordered(centres, distance, used, background_first(distance, batch))
+        return KMeansAnswer(decomposed(batch, centres, distance, used), centres[:, 1:])
 
 
 def scene_points(batch: SceneBatch) -> tuple[Float[Tensor, "B N 5"], Float[Tensor, "B N"]]:

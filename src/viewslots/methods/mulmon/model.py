@@ -83,6 +83,10 @@ class MulmonAnswer:
     reconstruction: Float[Tensor, "B M 3 H W"]
     """In [0, 1], not clamped."""
 
+    @property
+    def object_codes(self) -> Float[Tensor, "B L D"]:
+        return self.posterior.chunk(2, -1)[0]
+
     def decomposition(self) -> Decomposition:
         return Decomposition(
             reconstruction=self.reconstruction,

@@ -314,6 +314,10 @@ class OclocAnswer:
     def view_codes(self) -> Float[Tensor, "B M Dview"]:
         return self.posterior.mu_view
 
+    @property
+    def object_codes(self) -> Float[Tensor, "B K Dattr"]:
+        return self.posterior.mu_attr
+
     @torch.no_grad()
     def decomposition(self) -> Decomposition:
         latents = self.latents

@@ -78,12 +78,12 @@ COMPACT = OclocConfig(
 )
 """The same latents and losses in under 4 M parameters."""
 
+COMPACT_FIRST = replace(COMPACT, sigma_x=0.1, feature_kernel=5, start=replace(COMPACT.start, log_sigma=-3.0))
+"""These three let runs of 12,000 steps find objects (docs/research-log.md, entry 18)."""
+FIRST_STEPS = 12_000
+
 COMPACT_DSPRITES = replace(
-    COMPACT,
-    # These three let runs of 12,000 steps find objects (docs/research-log.md, entry 18).
-    sigma_x=0.1,
-    feature_kernel=5,
-    start=replace(COMPACT.start, log_sigma=-3.0),
+    COMPACT_FIRST,
     slots=6,
     view_dim=1,
     background_dim=4,
@@ -172,7 +172,6 @@ TINY_CLEVR_OPTIMISATION = replace(TINY_OPTIMISATION, learning_rate=2e-3, decay_s
 
 HALF_CIRCLE, FULL_CIRCLE = ("clevr-m1", "clevr-m2"), {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
 """Of viewpoints. The paper trains on a half circle first, and goes on from there to the full one."""
-MULTI_VIEW = (*HALF_CIRCLE, *FULL_CIRCLE)
 
 
 def multi_view(method: str, kind: str, model: OclocConfig) -> dict[str, Experiment]:
@@ -213,6 +212,12 @@ EXPERIMENTS = {
         for data, model in COMPACT_SINGLE.items()
     },
     "ocloc-compact/clevr-mixed": Experiment("ocloc", "clevr-mixed", COMPACT, OclocSchedule(), Optimisation()),
+    **{
+        f"ocloc-first/{data}": Experiment("ocloc", data, COMPACT_FIRST, OclocSchedule(), Optimisation()).squeezed(
+            FIRST_STEPS
+        )
+        for data in HALF_CIRCLE
+    },
     "ocloc-tiny/clevr-m1": Experiment(
         "ocloc", "clevr-m1", TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=2, test_slots=3
     ),

@@ -150,6 +150,11 @@ class PerViewAnswer:
             depth_order=self.views(answer.depth_order),
         )
 
+    @property
+    def object_codes(self) -> Float[Tensor, "B M K Dattr"]:
+        codes = self.folded.object_codes
+        return codes.view(*self.view_mask.shape, *codes.shape[1:])
+
     def views(self, values: Float[Tensor, "BM 1 *rest"]) -> Float[Tensor, "B M *rest"]:
         return values.view(*self.view_mask.shape, *values.shape[2:])
 

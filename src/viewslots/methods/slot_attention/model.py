@@ -41,6 +41,10 @@ class SlotAnswer:
     reconstruction: Float[Tensor, "B M 3 H W"]
     """In [0, 1], not clamped."""
 
+    @property
+    def object_codes(self) -> Float[Tensor, "B M L D"]:
+        return self.slots
+
     def decomposition(self) -> Decomposition:
         return Decomposition(
             reconstruction=self.reconstruction,

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from viewslots.methods.contract import Answer, Gather, Losses, Search, TrainableMethod, adam_options
 from viewslots.methods.inputs import check_slots
@@ -137,6 +139,11 @@ class SpaceAnswer(PicturesOfScenes):
     """What one pass found. Cells of different views have nothing to do with one another but their place."""
 
     seen: Explanation
+
+    @property
+    def object_codes(self) -> Float[Tensor, "B M K D"]:
+        """What an object looks like in its box, and the box."""
+        return self.codes(self.seen.what.mean, self.seen.cells.scale, self.seen.cells.centre)
 
     def decomposition(self) -> Decomposition:
         """One layer a cell. Presence is the maximum over views.

@@ -1,11 +1,12 @@
 """Umbra: a trained OCLOC that learns what shadows are, sharper shapes, and not to count an object twice."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from viewslots.methods.contract import Search
+from viewslots.methods.contract import Search, TrainableMethod
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.image_model import SHADOW, ShadowedMixture
@@ -21,6 +22,15 @@ class Umbra(Ocloc):
 
     def __init__(self, config: UmbraConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config, generator, image_model=ShadowedMixture(config))
+
+    @classmethod
+    def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
+        """All of another Umbra's; from an OCLOC its sizes, but how sharply pictures are compared is its own."""
+        if not isinstance(other, Ocloc):
+            return config
+        if isinstance(other.config, UmbraConfig):
+            return other.config
+        return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
         """An OCLOC's weights too: its object decoder gets one more channel, the shadow as it starts."""

@@ -1,38 +1,74 @@
-"""Umbra as a second stage after the compact OCLOC."""
+"""Umbra as a second stage after a short OCLOC on the same data, and how a trained one is fine-tuned."""
 
 from dataclasses import replace
+from typing import Any
 
-from viewslots.methods.experiment import Experiment
-from viewslots.methods.ocloc.presets import COMPACT, COMPACT_SINGLE, MULTI_VIEW, TEST_SLOTS
+from viewslots.methods.experiment import Experiment, Recipe
+from viewslots.methods.ocloc.presets import (
+    COMPACT_FIRST,
+    COMPACT_SINGLE,
+    FULL_CIRCLE,
+    HALF_CIRCLE,
+    TEST_SLOTS,
+    TINY,
+    TINY_OPTIMISATION,
+)
 from viewslots.methods.schedules import Optimisation
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 
-UMBRA = UmbraConfig(**vars(COMPACT) | {"sigma_x": 0.1})
-"""The networks of `compact`. Shadow and ground differ little in colour: a smaller sigma_x tells them apart."""
+UMBRA = UmbraConfig(**vars(COMPACT_FIRST) | {"sigma_x": 0.1})
+"""The networks of its first stage. Shadow and ground differ little in colour: a small sigma_x tells them apart."""
 
 UMBRA_SCHEDULE = UmbraSchedule(
     steps=16_000, temperature_start=0.5, softness_start=0.5, kl_ramp_steps=0, compactness_start=0.05
 )
-"""As cold as `compact` ends."""
+"""As cold as the first stage ends."""
+UMBRA_OPTIMISATION = Optimisation(decay_steps=5_334, warmup_steps=400, single_view_steps=0)
+MULTI_STEPS, SINGLE_STEPS, WIDE_STEPS = 4_000, 10_000, 10_000
+"""Of the second stage, after 12,000 and 30,000 steps of the first (docs/research-log.md, entries 18 and 21), and on the
+full circle of viewpoints after the half circle (entry 19)."""
 
+TUNING = Recipe(
+    replace(UMBRA_SCHEDULE, steps=2_000, mixture_until=0.0, costs_until=0.0),
+    replace(UMBRA_OPTIMISATION, decay_steps=667, warmup_steps=100),
+)
+"""Mixture and prices are there from the first step, as the weights know them. The rate falls to an eighth: few scenes
+are seen hundreds of times."""
 
-def umbra_optimisation(pretrained: str) -> Optimisation:
-    return Optimisation(
-        learning_rate=2e-4, decay_steps=5_334, warmup_steps=400, single_view_steps=0, pretrained_preset=pretrained
-    )
-
+MIXED = {"clevr-mixed": "clevr-m1"}
 
 FLAT = {"darkest": 0.0}
 """Where nothing casts shadows."""
 
 
+def two_stages(
+    data: str, model: UmbraConfig, first: str, steps: int, batch_size: int, learning_rate: float = 2e-4, **sizes: int
+) -> Experiment:
+    """The second stage; `train` runs the first one before it."""
+    own: dict[str, Any] = {"batch_size": batch_size, "learning_rate": learning_rate}
+    optimisation = replace(UMBRA_OPTIMISATION, pretrained_preset=f"{first}/{data}", **own)
+    tuning = replace(TUNING, optimisation=replace(TUNING.optimisation, **own))
+    return Experiment("umbra", data, model, UMBRA_SCHEDULE, optimisation, tuning=tuning, **sizes).squeezed(steps)
+
+
+def full_circle(data: str, before: str) -> Experiment:
+    """From umbra of the half circle: from scratch, objects change their slots when the camera goes around."""
+    optimisation = replace(UMBRA_OPTIMISATION, learning_rate=4e-4, pretrained_preset=f"umbra/{before}")
+    return Experiment("umbra", data, UMBRA, UMBRA_SCHEDULE, optimisation).squeezed(WIDE_STEPS)
+
+
 def single_view(data: str) -> Experiment:
-    optimisation = replace(umbra_optimisation(f"ocloc-compact/{data}"), batch_size=64)
     model = UmbraConfig(**vars(COMPACT_SINGLE[data]) | {"sigma_x": 0.1} | ({} if data == "clevr" else FLAT))
-    return Experiment("umbra", data, model, UMBRA_SCHEDULE, optimisation, views=1, test_slots=TEST_SLOTS[data])
+    return two_stages(data, model, "ocloc-compact", SINGLE_STEPS, 64, views=1, test_slots=TEST_SLOTS[data])
 
 
 EXPERIMENTS = {
-    f"umbra/{data}": Experiment("umbra", data, UMBRA, UMBRA_SCHEDULE, umbra_optimisation(f"ocloc-compact/{data}"))
-    for data in (*MULTI_VIEW, "clevr-mixed")
-} | {f"umbra/{data}": single_view(data) for data in COMPACT_SINGLE}
+    **{f"umbra/{data}": two_stages(data, UMBRA, "ocloc-first", MULTI_STEPS, 32) for data in HALF_CIRCLE},
+    **{f"umbra/{data}": full_circle(data, before) for data, before in (FULL_CIRCLE | MIXED).items()},
+    **{f"umbra/{data}": single_view(data) for data in COMPACT_SINGLE},
+    "umbra-tiny/clevr-m1": two_stages(
+        *("clevr-m1", UmbraConfig(**vars(TINY)), "ocloc-tiny", 600, TINY_OPTIMISATION.batch_size, 1e-3),
+        views=2,
+        test_slots=3,
+    ),
+}

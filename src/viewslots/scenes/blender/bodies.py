@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 CUBE_EDGE = 0.184
 """Edge radius of CLEVR's SmoothCube, in units of its half-size."""
@@ -39,15 +40,15 @@ class Mesh:
     """[V,3]"""
     normals: Array
     """[V,3], unit length, outward"""
-    faces: list[tuple[int, ...]]
-    """Counter-clockwise seen from outside"""
+    faces: Indices
+    """[F,3] triangles, counter-clockwise seen from outside"""
 
 
 def sphere() -> Mesh:
     angle = np.linspace(-math.pi / 2, math.pi / 2, ROUND // 2 + 1)
     arc = np.stack([np.cos(angle), np.sin(angle)], 1)
     arc[[0, -1], 0] = 0
-    return _revolve(arc, arc)
+    return revolved(arc, arc)
 
 
 def cylinder() -> Mesh:
@@ -59,37 +60,36 @@ def cylinder() -> Mesh:
     outline = np.concatenate(
         [[[0, -1]], [core, -core] + CYLINDER_RIM * lower, [core, core] + CYLINDER_RIM * upper, [[0, 1]]]
     )
-    return _revolve(outline, np.concatenate([[[0, -1]], lower, upper, [[0, 1]]]))
+    return revolved(outline, np.concatenate([[[0, -1]], lower, upper, [[0, 1]]]))
 
 
 def cube() -> Mesh:
-    """Half-size 1: every point of a box lattice, moved to distance CUBE_EDGE from the core box."""
-    core = 1 - CUBE_EDGE
+    return box((1.0, 1.0, 1.0), CUBE_EDGE)
+
+
+def box(half: tuple[float, float, float], edge: float) -> Mesh:
+    """Edges rounded by `edge` > 0: every point of a box lattice, moved to that distance from the core box."""
+    core = np.array(half) - edge
     # Equal steps of angle over the rounded part: a lattice line at core + edge * tan(a) turns the normal by a.
-    step = core + CUBE_EDGE * np.tan(np.linspace(0, math.pi / 4, ARC // 2 + 1))
-    line = np.concatenate([-step[::-1], step])
-    first, second = (side.ravel() for side in np.meshgrid(line, line, indexing="ij"))
-    points: list[Array] = []
-    faces: list[tuple[int, ...]] = []
-    count = len(line)
+    step = edge * np.tan(np.linspace(0, math.pi / 4, ARC // 2 + 1))
+    lines = [np.concatenate([-(size + step)[::-1], size + step]) for size in core]
+    sides = []
     for axis in range(3):
+        first, second = np.meshgrid(lines[(axis + 1) % 3], lines[(axis + 2) % 3], indexing="ij")
         for sign in (-1.0, 1.0):
-            lattice = np.empty((count * count, 3))
-            lattice[:, axis] = sign
-            lattice[:, (axis + 1) % 3] = first
-            lattice[:, (axis + 2) % 3] = second
-            faces += _grid(count, count, offset=len(points) * count * count, flip=sign < 0)
-            points.append(lattice)
-    lattice = np.concatenate(points)
-    inner = np.clip(lattice, -core, core)
-    away = lattice - inner
-    normals = away / np.linalg.norm(away, axis=1, keepdims=True)
-    return Mesh(inner + CUBE_EDGE * normals, normals, faces)
+            lattice = np.empty((*first.shape, 3))
+            lattice[..., axis] = sign * half[axis]
+            lattice[..., (axis + 1) % 3], lattice[..., (axis + 2) % 3] = first, second
+            inner = np.clip(lattice, -core, core)
+            away = lattice - inner
+            normals = away / np.linalg.norm(away, axis=-1, keepdims=True)
+            sides.append(sheet(inner + edge * normals, normals, flip=sign < 0))
+    return joined(sides)
 
 
 def plane() -> Mesh:
     corners = np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]]) * GROUND_REACH
-    return Mesh(corners, np.tile([0.0, 0.0, 1.0], (4, 1)), [(0, 1, 2, 3)])
+    return Mesh(corners, np.tile([0.0, 0.0, 1.0], (4, 1)), np.array([[0, 1, 2], [0, 2, 3]]))
 
 
 def sweep() -> Mesh:
@@ -105,41 +105,46 @@ def sweep() -> Mesh:
     left, up = np.array([-ahead[1], ahead[0], 0.0]), np.array([0.0, 0.0, 1.0])
     profile = along[:, None] * ahead + height[:, None] * up
     normals = np.cos(turn)[:, None] * up - np.sin(turn)[:, None] * ahead
-    points = np.stack([profile - GROUND_REACH * left, profile + GROUND_REACH * left], 1).reshape(-1, 3)
-    return Mesh(points, np.repeat(normals, 2, 0), _grid(len(along), 2))
+    points = np.stack([profile - GROUND_REACH * left, profile + GROUND_REACH * left], 1)
+    return sheet(points, np.stack([normals, normals], 1))
 
 
-def _revolve(outline: Array, normals: Array) -> Mesh:
-    """Turn an outline (distance from the axis, height), bottom to top, about z; its two ends lie on the axis."""
-    turn = np.arange(ROUND) * (2 * math.pi / ROUND)
-    rings = len(outline) - 2
+def revolved(outline: Array, normals: Array, steps: int = ROUND) -> Mesh:
+    """Turn an outline [n,2] (distance from the axis, height) about z; it faces to its right, seen with z up."""
+    turn = np.arange(steps) * (2 * math.pi / steps)
 
     def around(flat: Array) -> Array:
-        ring = np.empty((rings, ROUND, 3))
-        ring[..., 0] = flat[1:-1, :1] * np.cos(turn)
-        ring[..., 1] = flat[1:-1, :1] * np.sin(turn)
-        ring[..., 2] = flat[1:-1, 1:]
-        ends = np.array([[0, 0, flat[0, 1]], [0, 0, flat[-1, 1]]])
-        return np.concatenate([ring.reshape(-1, 3), ends])
+        return np.stack(
+            [flat[:, :1] * np.cos(turn), flat[:, :1] * np.sin(turn), np.broadcast_to(flat[:, 1:], (len(flat), steps))],
+            -1,
+        )
 
-    bottom, top = rings * ROUND, rings * ROUND + 1
-    last = (rings - 1) * ROUND
-    faces: list[tuple[int, ...]] = []
-    for here in range(ROUND):
-        there = (here + 1) % ROUND
-        faces.append((bottom, there, here))
-        faces.append((top, last + here, last + there))
-        for base in range(0, last, ROUND):
-            faces.append((base + here, base + there, base + ROUND + there, base + ROUND + here))
-    return Mesh(around(outline), around(normals), faces)
+    return sheet(around(outline), around(normals), round_columns=True, flip=True)
 
 
-def _grid(rows: int, columns: int, offset: int = 0, flip: bool = False) -> list[tuple[int, ...]]:
-    """Quads of a lattice whose point (i, j) has the index offset + i * columns + j; they face (i axis) x (j axis)."""
-    faces: list[tuple[int, ...]] = []
-    for i in range(rows - 1):
-        for j in range(columns - 1):
-            a = offset + i * columns + j
-            quad = (a, a + columns, a + columns + 1, a + 1)
-            faces.append(quad[::-1] if flip else quad)
-    return faces
+def sheet(
+    points: Array, normals: Array, round_rows: bool = False, round_columns: bool = False, flip: bool = False
+) -> Mesh:
+    """A lattice [R,C,3] as triangles that face (row axis) x (column axis), the other way if `flip`.
+
+    Along a round axis the last line joins the first. Triangles without area, as at the poles of a ball, are left out.
+    """
+    index = np.arange(points.shape[0] * points.shape[1]).reshape(points.shape[:2])
+    index = np.concatenate([index, index[:1]]) if round_rows else index
+    index = np.concatenate([index, index[:, :1]], 1) if round_columns else index
+    a, b, c, d = (part.ravel() for part in (index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]))
+    faces = np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)])
+    flat = points.reshape(-1, 3)
+    corner, second, third = (flat[faces[:, k]] for k in range(3))
+    area = np.linalg.norm(np.cross(second - corner, third - corner), axis=1)
+    faces = faces[area > 1e-12 * np.ptp(flat, axis=0).max() ** 2]
+    return Mesh(flat, normals.reshape(-1, 3), faces[:, ::-1] if flip else faces)
+
+
+def joined(parts: list[Mesh]) -> Mesh:
+    starts = np.cumsum([0, *(len(part.points) for part in parts[:-1])])
+    return Mesh(
+        np.concatenate([part.points for part in parts]),
+        np.concatenate([part.normals for part in parts]),
+        np.concatenate([part.faces + start for part, start in zip(parts, starts, strict=True)]),
+    )

@@ -1,10 +1,16 @@
-"""A scene description: JSON in, checked values out; standard library only, so bad input is named without Blender."""
+"""A scene description: JSON in, checked values out; standard library only, so bad input is named without Blender.
+
+CLEVR's scenes are read here, tabletop's by their own reader, which needs no more than this one.
+"""
 
 import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
+
+from viewslots.errors import UserError
+from viewslots.scenes.tabletop.table_scene import WORLD, TableScene
 
 Vector = tuple[float, float, float]
 
@@ -65,7 +71,7 @@ class Scene:
     backdrop: Literal["plane", "sweep"]
 
 
-def read_scene(path: Path) -> Scene:
+def read_scene(path: Path) -> Scene | TableScene:
     """Read and check a description; SceneError says what is wrong and where."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -80,8 +86,10 @@ def read_scene(path: Path) -> Scene:
     except (ValueError, RecursionError) as error:
         raise SceneError(f"{path} is not JSON that can be read: {error}") from error
     try:
+        if isinstance(tree, dict) and tree.get("world") == WORLD:
+            return TableScene.from_dict(tree)
         return parse_scene(tree)
-    except SceneError as error:
+    except (SceneError, UserError) as error:
         raise SceneError(f"{path}: {error}") from error
 
 

@@ -2,14 +2,19 @@
 
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import bpy
 import numpy as np
 import numpy.typing as npt
+from clevr import ClevrStage
 from description import Scene, SceneError
 from stage import Stage
+from tabletop import TableStage
+
+from viewslots.scenes.tabletop.table_scene import TableScene
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -21,32 +26,39 @@ MASK_SAMPLES = 128
 """Flat colours are cheap, and the noise of an edge pixel's alpha is then about 2/255."""
 
 
-def render(scene: Scene, samples: int, threads: int, seed: int) -> dict[str, npt.NDArray[Any]]:
-    """image [M,H,W,3] u8, segment [M,H,W] u8, shapes [M,K,H,W] u8, linear [M,H,W,3] f32."""
-    stage = Stage(scene)
-    _settings(stage, threads)
-    linear, visible, shapes = [], [], []
+@dataclass(frozen=True)
+class Quality:
+    samples: int
+    """Light paths a pixel."""
+    bounces: int | None = None
+    """Most of a path, of any sort; None: the stage's own."""
+    truth: bool = True
+    """Masks beside the picture."""
+
+
+def render(scene: Scene | TableScene, quality: Quality, threads: int, seed: int) -> dict[str, npt.NDArray[Any]]:
+    """image [M,H,W,3] u8, linear [M,H,W,3] f32; with truth also segment [M,H,W] u8 and shapes [M,K,H,W] u8."""
+    stage = ClevrStage(scene) if isinstance(scene, Scene) else TableStage(scene)
+    _settings(stage, threads, quality.bounces)
+    linear, segment, shapes = [], [], []
     with tempfile.TemporaryDirectory(prefix="viewslots-blender-") as folder:
         shot = Path(folder) / "shot.exr"
-        for m, place in enumerate(scene.cameras):
+        for m, camera in enumerate(stage.cameras):
             if sys.stderr.isatty():
-                print(f"view {m + 1} of {len(scene.cameras)}", file=sys.stderr)
-            stage.look_from(place)
+                print(f"view {m + 1} of {len(stage.cameras)}", file=sys.stderr)
+            stage.look_from(camera)
             stage.scene.cycles.seed = (seed + m) % 2**31
             stage.show_picture()
-            linear.append(_shoot(stage, samples, shot))
-            visible.append(_alphas(stage, stage.seen, shot))
-            shapes.append(_alphas(stage, stage.complete, shot))
-    return {
-        "image": _bytes(_srgb(np.stack(linear))),
-        "segment": np.stack([_segment(alphas) for alphas in visible]),
-        "shapes": np.stack(shapes),
-        "linear": np.stack(linear),
-    }
+            linear.append(_shoot(stage, quality.samples, shot))
+            if quality.truth:
+                segment.append(_segment(_visible(stage, shot)))
+                shapes.append(_shapes(stage, shot))
+    truth = {"segment": np.stack(segment), "shapes": np.stack(shapes)} if quality.truth else {}
+    return {"image": _bytes(_srgb(np.stack(linear))), "linear": np.stack(linear), **truth}
 
 
-def _settings(stage: Stage, threads: int) -> None:
-    """Cycles as CLEVR set it: 12 bounces, at most 4 diffuse and 4 glossy; no clamping, no denoising."""
+def _settings(stage: Stage, threads: int, bounces: int | None) -> None:
+    """Cycles as CLEVR set it, but for the bounces if the user names their number; no clamping, no denoising."""
     output, cycles = stage.scene.render, stage.scene.cycles
     output.engine = "CYCLES"
     output.resolution_x, output.resolution_y, output.resolution_percentage = stage.film.width, stage.film.height, 100
@@ -58,9 +70,8 @@ def _settings(stage: Stage, threads: int) -> None:
     stage.scene.view_settings.view_transform = "Standard"
     cycles.device = "CPU"
     cycles.use_adaptive_sampling = cycles.use_denoising = False
-    cycles.max_bounces, cycles.diffuse_bounces, cycles.glossy_bounces, cycles.transmission_bounces = 12, 4, 4, 12
-    # A ray through the complete shapes of K convex bodies passes 2 K surfaces.
-    cycles.transparent_max_bounces = max(8, 2 * len(stage.bodies))
+    most, diffuse, glossy = stage.bounces if bounces is None else (bounces,) * 3
+    cycles.max_bounces, cycles.diffuse_bounces, cycles.glossy_bounces = most, diffuse, glossy
     cycles.blur_glossy = 2.0
     cycles.caustics_reflective = True
     cycles.sample_clamp_direct = cycles.sample_clamp_indirect = 0.0
@@ -83,15 +94,24 @@ def _shoot(stage: Stage, samples: int, file: Path) -> Floats:
     return pixels.reshape(stage.film.height, stage.film.width, 4)[::-1, :, :3].copy()
 
 
-def _alphas(stage: Stage, material: Any, file: Path) -> Bytes:
-    """[K,H,W]: the share of each pixel that body k fills; three bodies a render, one in each colour channel."""
+def _visible(stage: Stage, file: Path) -> Bytes:
+    """[K,H,W]: the share of each pixel in which body k is seen; three bodies a render, one in each colour channel."""
     count = len(stage.bodies)
     alphas = np.zeros((count, stage.film.height, stage.film.width), np.uint8)
     for first in range(0, count, 3):
         group = range(first, min(first + 3, count))
-        stage.show_truth(material, [k - first if k in group else None for k in range(count)])
+        stage.show_visible([k - first if k in group else None for k in range(count)])
         shot = _shoot(stage, MASK_SAMPLES, file)
         alphas[group.start : group.stop] = _bytes(shot).transpose(2, 0, 1)[: len(group)]
+    return alphas
+
+
+def _shapes(stage: Stage, file: Path) -> Bytes:
+    """[K,H,W]: the share of each pixel that body k would fill if it were alone; a render each."""
+    alphas = np.zeros((len(stage.bodies), stage.film.height, stage.film.width), np.uint8)
+    for k in range(len(stage.bodies)):
+        stage.show_alone(k)
+        alphas[k] = _bytes(_shoot(stage, MASK_SAMPLES, file)[..., 0])
     return alphas
 
 

@@ -2,8 +2,9 @@
 
     python render.py SCENE.json --out FILE.npz [--samples 512] [--threads N]
 
-A program of its own, for an environment with `bpy` 4.5 (Python 3.11): it imports nothing of viewslots, and viewslots
-imports nothing of it. See docs/blender.md.
+A program of its own, for an environment with `bpy` 4.5 (Python 3.11): it imports nothing of viewslots but what a
+tabletop description means (its reader, bodies and textures, without torch), and viewslots imports nothing of it. See
+docs/blender.md.
 """
 
 import argparse
@@ -14,6 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+# The reader of tabletop descriptions, its bodies and textures are viewslots' own: plain Python and numpy.
+sys.path.insert(1, str(Path(__file__).resolve().parents[3]))
 
 # Blender and numpy come later, in `main`: arguments and description are judged first, on any Python.
 from description import SceneError, read_scene
@@ -28,11 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
         scene = read_scene(options.scene)
         _check_out(options.out)
         _check_blender()
-        from passes import render
+        from passes import Quality, render
 
         started = time.perf_counter()
         with _quiet_stdout():
-            arrays = render(scene, options.samples, options.threads, options.seed)
+            quality = Quality(options.samples, options.bounces, truth=not options.no_truth)
+            arrays = render(scene, quality, options.threads, options.seed)
         _save(options.out, arrays)
     except SceneError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -57,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="image, segment, shapes, linear")
     parser.add_argument("--samples", type=count, default=512, help="light paths a pixel (default 512, as CLEVR)")
     parser.add_argument("--threads", type=count, default=0, help="processor cores to use (default: all)")
+    parser.add_argument("--bounces", type=count, help="most bounces of a light path (default 12, 4 diffuse, 4 glossy)")
+    parser.add_argument("--no-truth", action="store_true", help="the picture alone: image and linear")
     parser.add_argument("--seed", type=int, default=0, help="of the noise; view m uses seed + m (default 0)")
     return parser
 

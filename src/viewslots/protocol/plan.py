@@ -1,0 +1,80 @@
+"""What is asked of a method: which scenes, views and slots it sees, how often, with which random numbers."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from viewslots.data.dataset import SceneDataset
+from viewslots.data.store import SplitArrays, Store
+from viewslots.errors import UserError
+from viewslots.methods.contract import Method, Search
+from viewslots.methods.inputs import check_slots
+
+BATCH = 20
+"""Scenes at once: fits a small GPU with 8 views and 11 slots."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked."""
+
+    split: str
+    views: int
+    """M, the first of the stored views; M1 in viewpoint estimation."""
+    slots: int
+    new_views: int | None = None
+    """M2 of viewpoint estimation, the last of the stored views; None: plain decomposition."""
+    repeats: int = 5
+    seed: int = 0
+    batch: int = BATCH
+    extras: bool = True
+    search: Search | None = None
+    """How far answers are searched for; None: plain answers."""
+    probes: str | None = None
+    """The split on which probes from object codes to properties are fitted; None: no such probes."""
+
+    def require(self, stored: int) -> None:
+        counts = {"repeats": self.repeats, "batch": self.batch, "views": self.views, "slots": self.slots}
+        for name, value in counts.items():
+            if value < 1:
+                raise UserError(f"{name}: must be at least 1, not {value}")
+        check_slots(self.slots)
+        new = 0 if self.new_views is None else self.new_views
+        if self.new_views is not None and new < 1:
+            raise UserError(f"new views: must be at least 1, not {new}")
+        if self.views + new > stored:
+            asked = f"{self.views} views" + (f" and {new} new ones" if new else "")
+            raise UserError(f"{asked} asked for, but scenes have {stored}; ask for fewer")
+
+
+def shown_to(
+    method: Method, store: Store, split: str, device: str, size: tuple[int, int] | None = None
+) -> SceneDataset:
+    """The scenes of a split as the method is shown them: in the size it takes, with their cameras if it asks for those.
+
+    A method whose `image_size` is None takes any `size`; None: pictures as they are.
+    """
+    arrays, options = store.split(split), dict[str, Any]()
+    if method.needs_camera:
+        options["camera"] = True
+    size = method.image_size or size
+    if size not in (None, (arrays.size.height, arrays.size.width)):
+        options["size"] = size
+    return SceneDataset(arrays, device=device, **options)
+
+
+def fewest_views(arrays: SplitArrays) -> int:
+    """Of any scene: so many first and last views can be asked for without any being both."""
+    return int(arrays["num_views"].min()) if "num_views" in arrays else arrays.size.views
+
+
+def keyed_generator(*words: object) -> torch.Generator:
+    digest = hashlib.sha256(repr(words).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def batches(scenes: int, size: int) -> Iterator[list[int]]:
+    return (list(range(first, min(first + size, scenes))) for first in range(0, scenes, size))

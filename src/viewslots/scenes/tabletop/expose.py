@@ -1,0 +1,379 @@
+"""From tabletop scenes to pixels and truth.
+
+Sub-pixel rays say who is seen where. The background is given light at a quarter of them, whether seen or not, which
+also yields the shadows; objects at all of them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from viewslots.errors import UserError
+from viewslots.scenes import film
+from viewslots.scenes.geometry import Vec
+from viewslots.scenes.render import Film, on_all_cores, segment_of
+from viewslots.scenes.tabletop.bodies import parts_of
+from viewslots.scenes.tabletop.light import Places, Points, around_of, facing, lamps_ahead, look
+from viewslots.scenes.tabletop.meet import (
+    ITEM_BITS,
+    Rays,
+    enter_objects,
+    meet_surroundings,
+    near_pairs,
+    nearest_of,
+    normals,
+    taken,
+    which,
+)
+from viewslots.scenes.tabletop.stage import Stage, bounding_ball
+from viewslots.scenes.tabletop.table_scene import Camera, TableScene
+from viewslots.types import COVERED, Pictures, Progress
+
+SAMPLES = {"fast": 16, "reference": 256}
+"""Rays a pixel, 2^m, by quality."""
+SAMPLES_ON_CPU = 130 * 130 * 16
+"""Samples that a core traces together: a picture of the usual size, which still fits the caches."""
+SAMPLES_ON_GPU = 160 * SAMPLES_ON_CPU
+BYTES_PER_SAMPLE = 1500
+"""On a GPU, with some to spare."""
+
+
+@dataclass(frozen=True)
+class Cameras:
+    """V cameras [V]."""
+
+    row: Tensor
+    """Of the stage."""
+    key: Tensor
+    position: Vec
+    right: Vec
+    up: Vec
+    back: Vec
+    focal: Tensor
+    """In pixels."""
+
+    @staticmethod
+    def of(views: Sequence[tuple[int, int, TableScene]], device: torch.device | str) -> "Cameras":
+        """From (row, number of the view, scene)."""
+        cameras = [scene.cameras[view] for _, view, scene in views]
+        axes = Vec.of([camera.axes for camera in cameras], device)
+        key = torch.tensor([scene.key for *_, scene in views], device=device)
+        sides = [min(scene.height, scene.width) for *_, scene in views]
+        focal = [camera.focal * side for camera, side in zip(cameras, sides, strict=True)]
+        return Cameras(
+            row=torch.tensor([row for row, *_ in views], device=device),
+            key=film.mix(key, torch.tensor([view for _, view, _ in views], device=device)),
+            position=Vec.of([camera.location for camera in cameras], device),
+            right=axes[:, 0],
+            up=axes[:, 1],
+            back=axes[:, 2],
+            focal=torch.tensor(focal, dtype=torch.float32, device=device),
+        )
+
+
+@dataclass(frozen=True)
+class Window:
+    """The lines top .. bottom of pictures of height x width, and one pixel beyond each border."""
+
+    height: int
+    width: int
+    top: int
+    bottom: int
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        return self.bottom - self.top + 2 * film.PAD, self.width + 2 * film.PAD
+
+
+class _Shot:
+    """Rays through sub-pixel positions of all pixels of a window in V views."""
+
+    def __init__(self, cameras: Cameras, window: Window) -> None:
+        self.cameras, self.window = cameras, window
+        lines, columns = window.padded
+        device = cameras.key.device
+        self.pixels = lines * columns
+        self.line = (torch.arange(lines, device=device) + (window.top - film.PAD)).repeat_interleave(columns)
+        self.column = (torch.arange(columns, device=device) - film.PAD).repeat(lines)
+
+    def rays(self, view: Tensor, pixel: Tensor, x: Tensor, y: Tensor) -> Rays:
+        """Through the place (x, y) in [0, 1)^2 of each pixel."""
+        cameras = self.cameras
+        scale = 1 / cameras.focal[view]
+        across = ((self.column[pixel].to(x.dtype) - self.window.width / 2) + x) * scale
+        down = ((self.line[pixel].to(x.dtype) - self.window.height / 2) + y) * scale
+        heading = taken(cameras.right, view).scaled(across) - taken(cameras.up, view).scaled(down)
+        heading = (heading - taken(cameras.back, view)).unit()
+        return Rays(cameras.row[view], taken(cameras.position, view), heading)
+
+    def places(self, view: Tensor, pixel: Tensor, sample: Tensor) -> Places:
+        return Places(self.cameras.key[view], self.column[pixel] + film.PAD, self.line[pixel] + film.PAD, sample)
+
+
+def _offsets(positions: film.SubPixels, device: torch.device) -> tuple[Tensor, Tensor]:
+    x, y = torch.tensor(positions, dtype=torch.float32, device=device).T.contiguous()
+    return x, y
+
+
+def near_pixels(stage: Stage, shot: _Shot) -> tuple[Tensor, Tensor, Tensor]:
+    """(slot, view, pixel) where some ray of the pixel may meet the object's bounding ball."""
+    views = len(shot.cameras.key)
+    device = stage.device
+    view = torch.arange(views, device=device).repeat_interleave(shot.pixels)
+    pixel = torch.arange(shot.pixels, device=device).repeat(views)
+    half = torch.full_like(view, 0.5, dtype=torch.float32)
+    rays = shot.rays(view, pixel, half, half)
+
+    # The corner of a pixel lies 0.71 pixels from its middle.
+    slot, ray = near_pairs(stage, rays, widening=0.75 / shot.cameras.focal[view])
+    return slot, view[ray], pixel[ray]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    covered: Tensor
+    """[V, K, n, P] bool: samples of complete objects."""
+    distance: Tensor
+    """[V * n * P] of the nearest object, inf for none."""
+    surface: Tensor
+    slot: Tensor
+    """-1 for none."""
+
+
+def see_objects(stage: Stage, shot: _Shot, positions: film.SubPixels) -> _Seen:
+    views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
+    device = stage.device
+    slot, view, pixel = (values.repeat_interleave(count) for values in near_pixels(stage, shot))
+    sample = torch.arange(count, device=device).repeat(len(slot) // count)
+    x, y = _offsets(positions, device)
+    rays = shot.rays(view, pixel, x[sample], y[sample])
+    distance, surface = enter_objects(stage, rays.row * stage.slots + slot, rays.origin, rays.heading)
+    index = which(distance < torch.inf)
+    slot, view, pixel, sample = (values[index] for values in (slot, view, pixel, sample))
+    covered = torch.zeros(views, stage.slots, count, pixels, dtype=torch.bool, device=device)
+    covered[view, slot, sample, pixel] = True
+    distance, surface, rays = distance[index], surface[index], rays.take(index)
+    ray = (view * count + sample) * pixels + pixel
+    nearest, name = nearest_of(views * count * pixels, ray, distance, surface)
+    # From above the table nothing lies between a camera and what stands on it.
+    hidden = which(torch.minimum(rays.origin.z, rays.origin.z + distance * rays.heading.z) < 0)
+    below = rays.take(hidden)
+    wall, _, _ = meet_surroundings(around_of(stage, below.row), below.origin, below.heading)
+    gone = ray[hidden[wall < nearest[ray[hidden]]]]
+    nearest[gone], name[gone] = torch.inf, -1
+    front = torch.where(name >= 0, stage.parts.slot[name.clamp_min(0) >> ITEM_BITS], -1)
+    return _Seen(covered, nearest, name, front)
+
+
+def paint_objects(stage: Stage, shot: _Shot, positions: film.SubPixels, seen: _Seen, color: Vec) -> None:
+    """Fill in the colours [V, n, P] of samples that see objects."""
+    count, pixels = len(positions), shot.pixels
+    index = which(seen.slot >= 0)
+    pixel, sample, view = index % pixels, index // pixels % count, index // (pixels * count)
+    x, y = _offsets(positions, stage.device)
+    rays = shot.rays(view, pixel, x[sample], y[sample])
+    position = rays.at(seen.distance[index])
+    surface = seen.surface[index]
+    normal = facing(normals(stage, surface, position), rays.heading)
+    finish = stage.parts.finish[surface >> ITEM_BITS]
+    points = Points(rays.row, position, normal, -rays.heading, finish, shot.places(view, pixel, sample))
+    light, _ = look(stage, points)
+    for part, value in zip((color.x, color.y, color.z), (light.x, light.y, light.z), strict=True):
+        part.view(-1)[index] = value
+
+
+def paint_background(stage: Stage, shot: _Shot, positions: film.SubPixels, bare: Tensor) -> tuple[Vec, Tensor]:
+    """Radiance of the background [V, n, P], exact where `bare`, and shadows on it [V, K, n, P]."""
+    views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
+    device = stage.device
+    flat = torch.arange(views * count * pixels, device=device)
+    pixel, sample, view = flat % pixels, flat // pixels % count, flat // (pixels * count)
+    x, y = _offsets(positions, device)
+    rays = shot.rays(view, pixel, x[sample], y[sample])
+    around = around_of(stage, rays.row)
+    distance, normal, finish = meet_surroundings(around, rays.origin, rays.heading)
+    reach, light, _ = lamps_ahead(stage, rays, distance)
+    lamp = reach < distance
+    gone = which((distance == torch.inf) & ~lamp)
+    environment = around.environment.map(lambda part: part.expand(distance.shape))
+    light.put(gone, taken(environment, gone))
+    index = which(distance < torch.inf)
+    hits = rays.take(index)
+    points = Points(
+        hits.row,
+        hits.at(distance[index]),
+        taken(normal, index),
+        -hits.heading,
+        finish[index],
+        shot.places(view[index], pixel[index], sample[index]),
+    )
+    seen = bare.flatten()[index] & ~lamp[index]
+    radiance, taken_by = look(stage, points, which(seen))
+    shown = which(~lamp[index])
+    light.put(index[shown], taken(radiance, shown))
+    shadows = torch.zeros(stage.slots, len(flat), device=device)
+    shadows[:, index] = taken_by
+    shape = (views, count, pixels)
+    return light.map(lambda part: part.reshape(shape)), shadows.reshape(stage.slots, *shape).movedim(0, 1)
+
+
+def expose(stage: Stage, cameras: Cameras, window: Window, samples: int) -> Film:
+    """The lines of a window in V views."""
+    fine, coarse = film.sub_pixels(samples), film.cells(samples // 4)
+    shot = _Shot(cameras, window)
+    views, pixels = len(cameras.key), shot.pixels
+    seen = see_objects(stage, shot, fine)
+    front = seen.slot.reshape(views, samples, pixels)
+    bare = (front.reshape(views, samples // 4, 4, pixels) < 0).any(2)
+    ground, shadows = paint_background(stage, shot, coarse, bare)
+    color = ground.map(lambda part: part.repeat_interleave(4, 1))
+    paint_objects(stage, shot, fine, seen, color)
+    frontmost = torch.arange(stage.slots, device=stage.device)[:, None, None] == front[:, None]
+
+    def on_film(values: Tensor, positions: film.SubPixels) -> Tensor:
+        shaped = values.reshape(*values.shape[:-1], *window.padded)
+        return film.develop(shaped, positions).to(torch.float32)
+
+    return Film(
+        linear=on_film(torch.stack([color.x, color.y, color.z], 1), fine).movedim(1, -1),
+        visible=on_film(frontmost, fine),
+        shapes=on_film(seen.covered, fine),
+        shadows=on_film(shadows, coarse),
+    )
+
+
+def render_tables(
+    scenes: Sequence[TableScene],
+    slots: int,
+    device: torch.device | str = "cpu",
+    quality: str = "fast",
+    progress: Progress = lambda done, total: None,
+) -> tuple[Pictures, np.ndarray]:
+    """Pictures of scenes that share size and number of views, and linear radiance [S, M, H, W, 3]."""
+    height, width, views = common_format(scenes, slots)
+    where = torch.device(device)
+    samples = SAMPLES[quality]
+    parts = _parts(scenes, views, height, width, samples, where)
+    # A training loop around us may have chosen lower precision for its own products.
+    with torch.no_grad(), torch.autocast(where.type, enabled=False):
+        films = on_all_cores(lambda part: _expose_part(part, slots, samples), parts, where, progress)
+    out = _joined(films, parts)
+
+    def stored(values: Tensor) -> np.ndarray:
+        return values.reshape(len(scenes), views, *values.shape[1:]).cpu().numpy()
+
+    shapes = film.to_alpha8(out.shapes)
+    pose = np.array([[_pose(camera) for camera in scene.cameras] for scene in scenes])
+    focal = np.array([[camera.focal * min(height, width) for camera in scene.cameras] for scene in scenes])
+    middle = np.broadcast_to([width / 2, height / 2], (*focal.shape, 2))
+    pictures = Pictures(
+        image=stored(film.to_srgb8(out.linear)),
+        segment=stored(segment_of(out.visible)),
+        overlap=stored((shapes >= COVERED).sum(1).to(torch.uint8)),
+        shapes=stored(shapes),
+        shadows=stored(film.to_alpha8(out.shadows)),
+        depth_order=np.stack([_nearness(scene, slots) for scene in scenes]),
+        camera=pose[..., :3, 3].astype(np.float32),
+        num_objects=np.array([len(scene.objects) for scene in scenes], np.uint8),
+        pose=pose.astype(np.float32),
+        intrinsics=np.concatenate([focal[..., None], focal[..., None], middle], -1).astype(np.float32),
+    )
+    return pictures, stored(out.linear)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Views that are traced together, and which lines of them."""
+
+    stage: Stage
+    cameras: Cameras
+    window: Window
+    last: bool
+    """The last window of its views."""
+
+
+def samples_at_once(device: torch.device) -> int:
+    """What bounds the memory of a call."""
+    if device.type != "cuda":
+        return SAMPLES_ON_CPU
+    free, _ = torch.cuda.mem_get_info(device)
+    reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(SAMPLES_ON_GPU, max(SAMPLES_ON_CPU, (free + reusable) // BYTES_PER_SAMPLE))
+
+
+def _parts(
+    scenes: Sequence[TableScene], views: int, height: int, width: int, samples: int, device: torch.device
+) -> list[_Part]:
+    """On a CPU view by view, for the caches; on a GPU many at once. Large pictures in bands of lines."""
+    most = samples_at_once(device)
+    line = (width + 2 * film.PAD) * samples
+    lines = max(1, min(height, most // line - 2 * film.PAD))
+    at_once = max(1, most // ((lines + 2 * film.PAD) * line)) if device.type == "cuda" else 1
+    windows = [Window(height, width, top, min(top + lines, height)) for top in range(0, height, lines)]
+    every = [(scene, view) for scene in range(len(scenes)) for view in range(views)]
+    parts: list[_Part] = []
+    stage, built = None, None
+    for start in range(0, len(every), at_once):
+        group = every[start : start + at_once]
+        used = sorted({scene for scene, _ in group})
+        if built != used:
+            chosen = [scenes[scene] for scene in used]
+            stage, built = Stage.of(chosen, max(len(scene.objects) for scene in chosen), device), used
+        cameras = Cameras.of([(used.index(scene), view, scenes[scene]) for scene, view in group], device)
+        parts += [_Part(stage, cameras, window, window is windows[-1]) for window in windows]  # type: ignore[arg-type]
+    return parts
+
+
+def _expose_part(part: _Part, slots: int, samples: int) -> Film:
+    out = expose(part.stage, part.cameras, part.window, samples)
+
+    def fitted(values: Tensor, slots: int = slots) -> Tensor:
+        """[V, K, ...] with as many slots as asked for."""
+        missing = max(slots - values.shape[1], 0)
+        room = torch.zeros(len(values), missing, *values.shape[2:], device=values.device)
+        return torch.cat([values, room], 1)[:, :slots]
+
+    return Film(out.linear, fitted(out.visible, max(slots, 1)), fitted(out.shapes), fitted(out.shadows))
+
+
+def _joined(films: Sequence[Film], parts: Sequence[_Part]) -> Film:
+    """Bands to pictures, pictures of all views."""
+    ends = [number + 1 for number, part in enumerate(parts) if part.last]
+    groups = [films[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def joined(name: str, lines: int) -> Tensor:
+        return torch.cat([torch.cat([getattr(band, name) for band in group], lines) for group in groups])
+
+    return Film(joined("linear", 1), joined("visible", 2), joined("shapes", 2), joined("shadows", 2))
+
+
+def common_format(scenes: Sequence[TableScene], slots: int) -> tuple[int, int, int]:
+    """Height, width and number of views that all scenes share."""
+    first = scenes[0]
+    for scene in scenes:
+        if (scene.height, scene.width, len(scene.cameras)) != (first.height, first.width, len(first.cameras)):
+            raise UserError("scenes rendered together must share the size of the picture and the number of views")
+        if len(scene.objects) > slots:
+            raise UserError(f"a scene has {len(scene.objects)} objects, more than the {slots} slots asked for")
+    return first.height, first.width, len(first.cameras)
+
+
+def _pose(camera: Camera) -> np.ndarray:
+    """Camera to world [4, 4]."""
+    pose = np.eye(4)
+    pose[:3, :3] = np.array(camera.axes).T
+    pose[:3, 3] = camera.location
+    return pose
+
+
+def _nearness(scene: TableScene, slots: int) -> np.ndarray:
+    """[M, K]: minus the distance to the middle of each object; -inf for unused slots."""
+    near = np.full((len(scene.cameras), slots), -np.inf, np.float32)
+    for slot, thing in enumerate(scene.objects):
+        center, _ = bounding_ball(thing, parts_of(thing.kind, thing.sizes))
+        near[:, slot] = [-math.dist(camera.location, center) for camera in scene.cameras]
+    return near

@@ -1,0 +1,364 @@
+"""Two stages in one run, and fine-tuning: the same as by hand, whenever it is broken off."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from shape_world import ShapeWorld, make_shapes
+from test_distributed import torchrun
+from trainings import SMALL, assert_same_run, resume, rows, saved_steps, train
+
+from viewslots.commands.evaluation import evaluate
+from viewslots.commands.figures import figures
+from viewslots.data.generate import make_dataset
+from viewslots.errors import UserError
+from viewslots.experiments import all_steps, describe, experiment, first_stage, overview
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.presets import COMPACT
+from viewslots.methods.umbra.model import Umbra
+from viewslots.runs import load_run
+from viewslots.training.distributed import Ranks
+from viewslots.training.feed import LiveFeed
+from viewslots.training.loop import Training
+from viewslots.training.settings import RunSettings, parse_changes, plan_run
+from viewslots.training.start import open_data
+from viewslots.training.step import EagerStep
+
+NAME = "umbra-tiny/clevr-m1"
+SHORT: dict[str, Any] = SMALL | {"steps": 10, "checkpoint_every": 3, "validate_every": 2}
+"""Eight steps and two."""
+FIRST, SECOND = 8, 2
+
+
+@pytest.fixture(scope="module")
+def chain(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both stages without a break."""
+    run = tmp_path_factory.mktemp("chain") / "run"
+    _, said = train(NAME, data=shapes, run=run, **SHORT)
+    assert f"two stages: 8 steps of ocloc-tiny/clevr-m1, then 2 of {NAME}\n" in said
+    assert "stage 1/2  step 8/8  " in said
+    assert "stage 2/2  step 2/2  " in said
+    return run
+
+
+@contextmanager
+def broken_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Whatever is written behind the loop's back is on disk by then."""
+    step, calls = EagerStep.run, iter(range(1000))
+    with monkeypatch.context() as patch:
+        patch.setattr(EagerStep, "run", lambda *given: step(*given) if next(calls) < steps else 1 / 0)
+        yield pytest.raises(ZeroDivisionError)
+
+
+def assert_same_chain(one: Path, other: Path) -> None:
+    assert_same_run(one / "first", other / "first", FIRST)
+    assert_same_run(one, other, SECOND)
+
+
+def test_it_is_what_two_commands_give(chain: Path, shapes: Path, tmp_path: Path) -> None:
+    """The way by hand is the oracle: first stage, then its best model to start from."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    train("tiny", data=shapes, run=one, **SHORT | {"steps": FIRST})
+    assert_same_run(chain / "first", one, FIRST)
+    _, said = train(NAME, data=shapes, run=two, init=str(one), **SHORT | {"steps": SECOND})
+    assert f"starting from the best model of {one}" in said
+    assert "two stages" not in said
+    assert_same_run(chain, two, SECOND)
+    assert type(load_run(chain)) is Umbra
+    assert type(load_run(chain / "first")) is Ocloc
+
+
+@pytest.mark.parametrize("steps", [2, 7, 8, 9], ids=["before a save", "first stage", "hand-over", "second stage"])
+def test_it_goes_on_bit_for_bit(
+    chain: Path, shapes: Path, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with broken_after(steps, monkeypatch) as breaks, breaks:
+        train(NAME, data=shapes, run=run, **SHORT)
+    assert (saved_steps(run / "first") == []) == (steps == 2)
+    assert saved_steps(run) == []
+    _, said = resume(run)
+    assert ("the first stage is done" in said) == (steps >= FIRST)
+    assert_same_chain(chain, run)
+
+
+def test_a_kill_before_the_first_stage_has_a_folder(chain: Path, shapes: Path, tmp_path: Path) -> None:
+    from viewslots.training.run import RunFolder
+
+    run = tmp_path / "run"
+    RunFolder.create(run, json.loads((chain / "config.json").read_text())["config"]).close()
+    resume(run)
+    assert_same_chain(chain, run)
+
+
+def test_a_signal_at_the_last_step_of_the_first_stage_stops(
+    chain: Path, shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    take_step = Training.take_step
+
+    def signalled(self: Training, step: int) -> None:
+        take_step(self, step)
+        if self.done == FIRST:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "take_step", signalled)
+        with pytest.raises(SystemExit) as left:
+            train(NAME, data=shapes, run=run, **SHORT)
+    assert left.value.code == 128 + signal.SIGTERM
+    for which in ("best", "last"):
+        with pytest.raises(UserError, match=f"no {which} model yet .it is, or was stopped, in the first of its two"):
+            load_run(run, which=which)
+    assert type(load_run(run / "first", which="last")) is Ocloc
+    resume(run)
+    assert_same_chain(chain, run)
+
+
+def test_two_processes_hand_over_as_one(shapes: Path, tmp_path: Path) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    options = {"steps": 10, "batch": 4, "checkpoint_every": 5, "validate_every": 5}
+    train(NAME, data=shapes, run=alone, device="cpu", **options)
+    process = torchrun(experiment=NAME, data=shapes, run=together, **options)
+    output, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert json.loads(output)["step"] == SECOND
+    for stage in ("first", ""):
+        ours, theirs = (
+            [row["loss"] for row in rows(run / stage) if row["kind"] == "train"] for run in (together, alone)
+        )
+        assert ours == pytest.approx(theirs, rel=1e-4)
+        assert len(ours) == (FIRST if stage else SECOND)
+
+
+def test_what_is_given_again_must_agree(chain: Path, shapes: Path) -> None:
+    before = rows(chain)
+    train(NAME, run=chain, resume=True, steps=10, seed=0, device="cpu", set_=("first.schedule.temperature_start=1",))
+    assert rows(chain) == before
+    for problem, options in {
+        "begun with --steps 10, not 8": {"steps": 8},
+        "begun without --init, not umbra": {"init": "umbra"},
+        "begun with --set first.model.sigma_x 0.2, not 0.3": {"set_": ("first.model.sigma_x=0.3",)},
+    }.items():
+        with pytest.raises(UserError, match=problem):
+            train(run=chain, resume=True, device="cpu", **options)
+
+
+def test_it_is_scored_reported_and_shown(chain: Path, shapes: Path, tmp_path: Path) -> None:
+    evaluate(str(chain), data=shapes, split="valid", views=2, out=tmp_path / "result.json", device="cpu")
+    training = json.loads((tmp_path / "result.json").read_text())["training"]
+    assert (training["steps"], training["init"], training["init_steps"]) == (2, "ocloc-tiny/clevr-m1", 8)
+    assert training["init_seconds"] > 0
+    figures(str(chain), data=shapes, out=tmp_path / "figures", split="valid", scenes=1, frames=2, device="cpu")
+    assert (tmp_path / "figures" / "decomposition-perceived.svg").exists()
+
+
+def plan(preset: str, *words: str, **options: Any) -> RunSettings:
+    first = first_stage(preset)
+    changes = parse_changes(words, experiment(preset), first and experiment(first))
+    return plan_run(preset, "live", stored_views=10, data_sha256=None, changes=changes, **options)
+
+
+def test_the_recipe_is_that_of_the_research_log() -> None:
+    """Entry 18: `compact` squeezed to 12,000 steps, then `umbra` squeezed to 4,000; numbers by hand."""
+    for data in ("clevr-m1", "clevr-m2"):
+        made = plan(f"umbra/{data}")
+        first = made.first
+        assert first is not None
+        assert (first.preset, first.method, first.steps) == (f"ocloc-first/{data}", "ocloc", 12_000)
+        assert (first.model.sigma_x, first.model.feature_kernel, first.model.start.log_sigma) == (0.1, 5, -3.0)
+        assert (first.schedule.kl_ramp_steps, first.schedule.temperature_start) == (8_000, 10.0)
+        rates = first.optimisation
+        assert (rates.learning_rate, rates.decay_steps, rates.warmup_steps, rates.single_view_steps) == (
+            *(4e-4, 4_000, 800),
+            800,
+        )
+        assert (made.method, made.steps, made.all_steps) == ("umbra", 4_000, 16_000)
+        assert (made.model.sigma_x, made.model.feature_kernel, made.schedule.kl_ramp_steps) == (0.1, 5, 0)
+        rates = made.optimisation
+        assert (rates.learning_rate, rates.decay_steps, rates.warmup_steps) == (2e-4, 1_334, 100)
+    old = asdict(COMPACT) | {"sigma_x": 0.1, "feature_kernel": 5}
+    assert asdict(plan("umbra").first.model) == old | {"start": old["start"] | {"log_sigma": -3.0}}
+    assert [plan(f"umbra/{data}").first.steps for data in ("dsprites", "abstract", "clevr")] == [30_000] * 3
+
+
+def test_the_full_circle_goes_on_from_the_half_circle() -> None:
+    """Entry 19: 10,000 steps at 4e-4 from a trained umbra, nothing of the recipe of fine-tuning."""
+    with pytest.raises(UserError, match="starts from a trained umbra/clevr-m1: first run"):
+        plan("umbra/clevr-m3")
+    for data in ("clevr-m3", "clevr-m4", "clevr-mixed"):
+        made = experiment(f"umbra/{data}")
+        assert (made.schedule.steps, made.optimisation.learning_rate, made.tuning) == (10_000, 4e-4, None)
+
+
+def test_a_squeezed_chain_keeps_its_shares() -> None:
+    made = plan("umbra", steps=1_600)
+    assert (made.first.steps, made.steps) == (1_200, 400)
+    assert (made.first.schedule.kl_ramp_steps, made.optimisation.warmup_steps) == (800, 10)
+    assert [(plan("umbra", steps=n).first.steps, plan("umbra", steps=n).steps) for n in (2, 3)] == [(1, 1), (2, 1)]
+    with pytest.raises(UserError, match="--steps 1: umbra has two stages, so give at least 2"):
+        plan("umbra", steps=1)
+
+
+def test_what_counts_for_which_stage() -> None:
+    words = ("model.attr_dim=8", "model.darkest=0.5", "schedule.temperature_start=2", "first.model.sigma_x=0.3")
+    made = plan("umbra", *words, batch=7, views=3, slots=5, learning_rate=1e-3, seed=4)
+    first = made.first
+    for stage in (made, first):
+        assert (stage.batch, stage.views, stage.model.slots, stage.seed, stage.model.attr_dim) == (7, 3, 5, 4, 8)
+    assert (made.optimisation.learning_rate, first.optimisation.learning_rate) == (1e-3, 4e-4)
+    assert (made.schedule.temperature_start, first.schedule.temperature_start) == (2.0, 10.0)
+    assert (made.model.sigma_x, first.model.sigma_x, made.model.darkest) == (0.1, 0.3, 0.5)
+    assert RunSettings.from_json(json.loads(json.dumps(made.to_json()))) == made
+    with pytest.raises(UserError, match=r"--set first\.model\.slots: this run has no first stage because of --init"):
+        plan("umbra", "first.model.slots=3", init="some")
+    with pytest.raises(UserError, match=r"model\.darkest: no such field"):
+        plan("umbra", "first.model.darkest=1")
+    with pytest.raises(UserError, match="unknown section 'first'"):
+        plan("compact", "first.model.slots=3")
+
+
+def test_stages_on_other_data_are_trained_by_hand() -> None:
+    assert first_stage("ocloc/clevr-m3") is None
+    assert all_steps("ocloc/clevr-m3") == 100_000
+    with pytest.raises(UserError, match="starts from a trained ocloc/clevr-m1: first run"):
+        plan("clevr-m3")
+
+
+def test_info_says_how_it_is_trained() -> None:
+    said = describe("umbra")["training"]
+    assert "12,000 steps of ocloc-first/clevr-m1, then 4,000 from its best model" in said["from scratch"]
+    assert "--init MODEL, a trained umbra: 2,000 steps" in said["fine-tuning"]
+    assert describe("umbra")["fine_tuning"]["schedule"]["steps"] == 2_000
+    assert "--init FIRST, a run of ocloc/clevr-m1" in describe("clevr-m3")["training"]["second stage"]
+    assert overview()["experiments"]["umbra/clevr-m1"] == "12,000 + 4,000 steps of 32 scenes"
+
+
+def test_live_scenes_of_the_second_stage_are_fresh() -> None:
+    made = plan(NAME, steps=10, batch=2, views=2)
+    model = Umbra(made.model)
+    for settings, seen in ((made.first, 0), (made, 16)):
+        feed, _ = open_data(settings, model, torch.device("cpu"), Ranks(1, 2))
+        assert isinstance(feed, LiveFeed)
+        assert feed.seen == seen
+    chosen: dict[str, Any] = {"seed": 0, "batch": 2, "size": (32, 32), "camera": False, "ranks": Ranks()}
+    chosen |= {"device": torch.device("cpu")}
+    world: Any = ShapeWorld()
+    later, fresh = LiveFeed(world, **chosen), LiveFeed(world, seen=6, **chosen)
+    assert torch.equal(later(4, 2).image, fresh(1, 2).image)
+
+
+class OtherShapes(ShapeWorld):
+    """Brighter pictures, whose camera moves upwards instead of sideways."""
+
+    def render(self, *given: Any, **options: Any) -> Any:
+        pictures = super().render(*given, **options)
+        turned = {
+            name: np.ascontiguousarray(value.swapaxes(*((2, 3) if name == "image" else (-2, -1))))
+            for name, value in vars(pictures).items()
+            if value is not None and value.ndim > 3
+        }
+        return replace(pictures, **turned | {"image": turned["image"] // 10 * 9 + 25})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny umbra that knows grey ground."""
+    root = tmp_path_factory.mktemp("trained")
+    data = make_shapes(root / "data", train=24)
+    train(NAME, data=data, run=root / "run", device="cpu", steps=160, batch=8, validate_every=40, checkpoint_every=1000)
+    return root / "run"
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    counts = {"train": 6, "valid": 3}
+    return make_dataset(OtherShapes(), counts, tmp_path_factory.mktemp("others") / "data", preset="others", seed=0)
+
+
+TUNE: dict[str, Any] = {"device": "cpu", "steps": 30, "validate_every": 5, "checkpoint_every": 4}
+
+
+@pytest.fixture(scope="module")
+def tuned(trained: Path, others: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("tuned") / "run"
+    _, said = train(NAME, data=others, run=run, init=str(trained), **TUNE)
+    assert "fine-tuning: 30 steps; the step with the lowest validation loss counts, the start too\n" in said
+    assert "this data set has 6 scenes to train on: batches of 6 instead of 24\n" in said
+    assert "two stages" not in said
+    return run
+
+
+def losses(run: Path) -> dict[int, float]:
+    return {row["step"]: row["loss"] for row in rows(run) if row["kind"] == "valid"}
+
+
+def test_fine_tuning_beats_its_start_and_the_same_steps_from_scratch(tuned: Path, others: Path, tmp_path: Path) -> None:
+    found = losses(tuned)
+    assert list(found) == [0, 5, 10, 15, 20, 25, 30]
+    best = json.loads((tuned / "best.json").read_text())
+    assert best["loss"] == min(found.values()) == found[best["step"]]
+    assert best["loss"] < found[0] - 100
+    train(NAME, data=others, run=tmp_path / "scratch", **TUNE)
+    assert best["loss"] < min(losses(tmp_path / "scratch").values()) - 100
+    config = json.loads((tuned / "config.json").read_text())["config"]
+    assert config["tunes"] is True
+    assert config["schedule"]["mixture_until"] == config["schedule"]["costs_until"] == 0
+
+
+def test_the_start_counts(trained: Path, others: Path, tmp_path: Path) -> None:
+    """A rate that ruins everything: then the best model is the one it started from."""
+    train(NAME, data=others, run=tmp_path / "run", init=str(trained), learning_rate=0.1, **TUNE | {"steps": 3})
+    assert json.loads((tmp_path / "run" / "best.json").read_text())["step"] == 0
+    kept, start = load_run(tmp_path / "run").state_dict(), load_run(trained).state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in start.items() if not name.startswith("nvil."))
+
+
+@pytest.mark.parametrize("steps", [0, 2, 18])
+def test_fine_tuning_goes_on_bit_for_bit(
+    tuned: Path, trained: Path, others: Path, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with broken_after(steps, monkeypatch) as breaks, breaks:
+        train(NAME, data=others, run=run, init=str(trained), **TUNE)
+    assert (saved_steps(run) == []) == (steps < 4)
+    resume(run)
+    assert_same_run(tuned, run, 30)
+
+
+def test_networks_are_those_of_the_start(others: Path, tmp_path: Path) -> None:
+    """The shipped umbra has another kernel than the recipe of today; of another size, NVIL's baseline begins anew."""
+    short = {"steps": 1, "device": "cpu", "data": others}
+    _, said = train("umbra", run=tmp_path / "shipped", init="umbra", slots=3, **short)
+    assert "starting from the best model of umbra, which had another image_size, slots, object_decoder, " in said
+    assert "; all its weights but nvil.network, which begins anew\n" in said
+    assert "fine-tuning: 1 steps" in said
+    made = load_run(tmp_path / "shipped", which="last")
+    assert (made.config.feature_kernel, made.image_size, made.slots) == (3, (32, 32), 3)
+    Ocloc(COMPACT.sized(32, 32)).save_pretrained(tmp_path / "compact")
+    _, said = train("umbra", run=tmp_path / "second", init=str(tmp_path / "compact"), **short)
+    assert "fine-tuning" not in said
+    assert "anew" not in said
+    second = load_run(tmp_path / "second")
+    assert (second.config.feature_kernel, second.config.sigma_x) == (3, 0.1)
+
+
+def test_a_size_that_cannot_be_carried(tmp_path: Path) -> None:
+    """With four times the pixels features stand further apart, and a kernel of 3 would leave some out."""
+    data = make_dataset(ShapeWorld(128), {"train": 2, "valid": 1}, tmp_path / "data", preset="large", seed=0)
+    with pytest.raises(UserError) as refused:
+        train("umbra", run=tmp_path / "run", init="umbra", data=data, steps=1, device="cpu")
+    said = str(refused.value)
+    assert said.startswith("--init umbra: holds a model for pictures of 64x64, and one for 128x128 has another infer")
+    assert said.endswith("or add --set model.image_size=64, to which pictures are then resized")
+    assert not (tmp_path / "run").exists()
+    train("umbra", run=tmp_path / "run", init="umbra", data=data, steps=1, device="cpu", set_=("model.image_size=64",))
+    assert load_run(tmp_path / "run").image_size == (64, 64)
