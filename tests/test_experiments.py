@@ -293,6 +293,8 @@ def test_learning_rates_of_the_published_runs() -> None:
     near = replace(first, neighbours=0.2, neighbour_steps=1_000)
     assert [near.within_at(step) for step in (0, 500, 1_000, 5_000)] == pytest.approx([0.2, 0.6, 1.0, 1.0])
     assert near.squeezed(0.1).neighbour_steps == 100
+    with pytest.raises(UserError, match=r"neighbours=0\.2 lasts for 0 steps: set neighbour_steps too"):
+        replace(first, neighbours=0.2)
     assert second.learning_rate_at(0) == pytest.approx(1e-4)
     assert second.pretrained_preset == "ocloc/clevr-m2"
 

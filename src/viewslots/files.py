@@ -23,9 +23,9 @@ from viewslots.errors import UserError
 JSON_LIMIT = 4 * 2**20
 """No JSON file of ours comes near 4 MiB; reading one that does is refused."""
 
-METRICS_FILE = "metrics.jsonl"
 FIRST = "first"
 """Folder of the first stage inside a run of two, and its settings in the other's config.json."""
+METRICS_FILE = "metrics.jsonl"
 """Of a run folder: what was measured, a row a line."""
 METRICS_LIMIT = 2**30
 """So much of one is read; a row is about a kilobyte."""

@@ -272,7 +272,7 @@ def clevr3d(root: Path) -> Path:
     shapes[:, 3:] = 0
     shapes[0, 2] = 0
     root.mkdir(parents=True)
-    np.savez(root / "metadata.npz", camera_pos=positions, shape=shapes, color=shapes)
+    np.savez(root / "metadata.npz", camera_pos=positions, shape=shapes, color=np.arange(110).reshape(11, 10))
     for scene in range(11):
         for view in range(3):
             save(root / "images" / f"img_{scene}_{view}.png", noise(12, 16, 4, seed=scene * 10 + view) | mask_alpha())
@@ -293,12 +293,25 @@ def test_clevr3d(tmp_path: Path) -> None:
     np.testing.assert_array_equal(split["image"], pictures)
     np.testing.assert_array_equal(split["segment"][4], [segment(boxes(view, a=1, b=2)) for view in range(3)])
     assert split["num_objects"].tolist() == [2] + [3] * 9
-    told = {"shape": "1", "color": "1"}
-    assert next(store.descriptions("train")) == {"name": "img_0", "objects": [told, told]}
+    told = [scene["objects"] for scene in store.descriptions("train")]
+    assert told[0] == [{"shape": "1", "color": "0"}, {"shape": "1", "color": "1"}]
+    assert [one["color"] for one in told[9]] == ["100", "101", "102"]
+    assert next(store.descriptions("train"))["name"] == "img_0"
     assert store.names("valid") == ["img_9"]
     np.testing.assert_allclose(split["pose"][9], [camera(10 + view) for view in range(3)], atol=1e-6)
     np.testing.assert_allclose(split["camera"], split["pose"][..., :3, 3])
     np.testing.assert_allclose(split["intrinsics"][0, 0], [17.5, 17.5, 8, 6])
+
+
+def test_kinds_in_words_do_not_stop_clevr3d(tmp_path: Path) -> None:
+    """They are told in no layout that we know of, and not needed."""
+    root = clevr3d(tmp_path / "clevr3d")
+    with np.load(root / "metadata.npz") as file:
+        arrays = dict(file)
+    np.savez(root / "metadata.npz", **arrays | {"material": np.full(arrays["shape"].shape, "metal")})
+    store = imported("clevr3d", root)
+    told = next(iter(store.descriptions(store.splits[0])))["objects"]
+    assert {name for one in told for name in one} == {"shape", "color"}
 
 
 def ocloc(root: Path) -> Path:

@@ -10,12 +10,22 @@ from typing import Any
 import pytest
 
 from viewslots.explorer.middleware import BURST, MOST_QUESTION, AccessMiddleware, RateLimit
+from viewslots.explorer.uploads import SMALLEST, Waiting, forget_uploads
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
 
 
 def question(content: dict[str, Any]) -> bytes:
     return json.dumps({"session_hash": "abc123"} | content).encode()
+
+
+def form(*files: bytes, name: str = "same.png") -> bytes:
+    """A form with files, as browsers send them."""
+    head = f'--edge\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
+    return b"".join(head + file + b"\r\n" for file in files) + b"--edge--\r\n"
+
+
+FORM = {"content_type": "multipart/form-data; boundary=edge"}
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -26,7 +36,13 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 def asked(
-    guard: AccessMiddleware, method: str, path: str, body: bytes = b"", host: str = "127.0.0.1:7860", **headers: str
+    guard: AccessMiddleware,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    host: str = "127.0.0.1:7860",
+    client: str = "127.0.0.1",
+    **headers: str,
 ) -> tuple[int, bytes, dict[str, str]]:
     given = {"host": host, "content-length": str(len(body))} | {
         name.replace("_", "-"): text for name, text in headers.items()
@@ -44,14 +60,21 @@ def asked(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(guard({"type": "http", "method": method, "path": path, "headers": pairs}, receive, send))
+    path, _, query = path.partition("?")
+    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": pairs}
+    asyncio.run(guard({**scope, "client": (client, 1)}, receive, send))
     replied = {name.decode(): text.decode() for name, text in sent[0]["headers"]}
     return sent[0]["status"], sent[1]["body"], replied
 
 
+def guarding(folder: Path, **settings: Any) -> AccessMiddleware:
+    waiting = Waiting(folder, most=3 * SMALLEST, each=2 * SMALLEST)
+    return AccessMiddleware(echo, "127.0.0.1", folder, waiting, **{"most_upload": 10_000} | settings)
+
+
 @pytest.fixture
 def guard(tmp_path: Path) -> AccessMiddleware:
-    return AccessMiddleware(echo, "127.0.0.1", tmp_path, most_upload=10_000, most_waiting=15_000)
+    return guarding(tmp_path)
 
 
 @pytest.mark.parametrize("path", ["/", "/config", "/assets/index-1.js", "/theme.css", "/gradio_api/queue/data"])
@@ -105,8 +128,24 @@ def test_a_foreign_name_for_this_machine_is_no_way_in(guard: AccessMiddleware, h
     assert asked(guard, "GET", "/", host=host)[0] == status
 
 
-def test_a_server_for_all_answers_to_any_name(tmp_path: Path) -> None:
-    assert asked(AccessMiddleware(echo, "0.0.0.0", tmp_path, 10, 10), "GET", "/", host="my-machine.lan:7860")[0] == 200
+def test_a_server_for_all_asks_for_a_token(tmp_path: Path) -> None:
+    """By any name; the printed address gives the cookie, and nothing else does."""
+    guard, host = guarding(tmp_path, token="s3cret"), "my-machine.lan:7860"
+    for path in ("/", "/config", "/?token=", "/?token=s3cre", "/config?token=s3cret", "/?token=%ff"):
+        assert asked(guard, "GET", path, host=host)[0] == 401
+    assert asked(guard, "POST", JOIN, question({}), host=host)[0] == 401
+    assert asked(guard, "POST", UPLOAD, form(b"x"), host=host, **FORM)[0] == 401
+    assert asked(guard, "GET", "/gradio_api/startup-events", host=host)[0] == 200  # the framework asks itself
+    status, _, headers = asked(guard, "GET", "/?token=s3cret", host=host)
+    assert (status, headers["location"]) == (303, "/")
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    known = cookie.split(";")[0]
+    assert asked(guard, "GET", "/", host=host, cookie=f"other=1; {known}")[0] == 200
+    assert asked(guard, "POST", JOIN, question({}), host=host, cookie=known)[0] == 200
+    for wrong in ("viewslots=s3cre", "viewslots=", "s3cret", "viewslots", ";;=,\x01"):
+        assert asked(guard, "GET", "/", host=host, cookie=wrong)[0] == 401
 
 
 def test_a_question_arrives_whole(guard: AccessMiddleware) -> None:
@@ -146,17 +185,71 @@ def test_questions_that_are_none(guard: AccessMiddleware, body: bytes) -> None:
     assert asked(guard, "POST", JOIN, body)[0] == 400
 
 
-def test_sizes_are_bounded(guard: AccessMiddleware, tmp_path: Path) -> None:
+def test_sizes_are_bounded(guard: AccessMiddleware) -> None:
     assert asked(guard, "POST", JOIN, b" " * (MOST_QUESTION + 1))[0] == 413
     assert asked(guard, "POST", JOIN, b"{}  ", content_length="2")[0] == 413
-    assert asked(guard, "POST", UPLOAD, b"x" * 10_001)[0] == 413
-    assert asked(guard, "POST", UPLOAD, b"x" * 10_000)[:2] == (200, b"x" * 1000)
+    assert asked(guard, "POST", UPLOAD, form(b"x" * 10_001), **FORM)[0] == 413
+    assert asked(guard, "POST", UPLOAD, form(b"x" * 9_000), content_length="500", **FORM)[0] == 413
     for length in ("", "-1", "1e3", "9" * 20):
         assert asked(guard, "POST", UPLOAD, b"x", content_length=length)[0] == 411
     assert asked(guard, "POST", UPLOAD, b"x", transfer_encoding="chunked")[0] == 411
-    (tmp_path / "waiting").write_bytes(b"x" * 6000)
-    assert asked(guard, "POST", UPLOAD, b"x" * 9500)[0] == 503
-    assert asked(guard, "POST", UPLOAD, b"x" * 500)[0] == 200
+
+
+def test_equal_files_of_two_users_are_two_files(guard: AccessMiddleware, tmp_path: Path) -> None:
+    """One of them is read and removed; the other stays."""
+    mine, theirs = (
+        json.loads(asked(guard, "POST", UPLOAD, form(b"the same"), client=who, **FORM)[1])
+        for who in ("1.1.1.1", "2.2.2.2")
+    )
+    assert mine != theirs
+    assert [Path(place).read_bytes() for place in (*mine, *theirs)] == [b"the same"] * 2
+    assert all(Path(place).parent == tmp_path and "same.png" not in place for place in (*mine, *theirs))
+    forget_uploads(mine, tmp_path)
+    assert Path(theirs[0]).exists()
+
+
+def test_a_form_has_a_few_files(guard: AccessMiddleware, tmp_path: Path) -> None:
+    status, body, _ = asked(guard, "POST", UPLOAD, form(*[b"x"] * 999)[:9999], **FORM)
+    assert status == 400
+    assert b"at most 16 files" in body
+    assert asked(guard, "POST", UPLOAD, b"no form at all", **FORM)[0] in (200, 400)
+    assert asked(guard, "POST", UPLOAD, b"no form at all")[0] == 400
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_waiting_uploads_of_one_do_not_keep_others_out(guard: AccessMiddleware, tmp_path: Path) -> None:
+    sent = [asked(guard, "POST", UPLOAD, form(b"x"), client="1.1.1.1", **FORM)[0] for _ in range(4)]
+    assert sent == [200, 200, 503, 503]
+    assert asked(guard, "POST", UPLOAD, form(b"x"), client="2.2.2.2", **FORM)[0] == 200
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))  # nobody has read them for a long time
+    assert asked(guard, "POST", UPLOAD, form(b"x"), client="1.1.1.1", **FORM)[0] == 200
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_one_address_may_not_upload_all_the_time(guard: AccessMiddleware) -> None:
+    guard = replace(guard, upload_limit=RateLimit(2, 1, clock=lambda: 0.0))
+    answers = [asked(guard, "POST", UPLOAD, form(), client="1.1.1.1", **FORM)[0] for _ in range(3)]
+    assert answers == [200, 200, 503]
+    assert asked(guard, "POST", UPLOAD, form(), client="2.2.2.2", **FORM)[0] == 200
+
+
+@pytest.mark.parametrize("path", [JOIN, UPLOAD, "/gradio_api/cancel"])
+def test_nobody_is_waited_for_who_does_not_go_on(tmp_path: Path, path: str) -> None:
+    guard, sent = guarding(tmp_path, patience=(0.05, 0.05)), []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = {"host": "localhost", "content-length": "100", "content-type": FORM["content_type"]}
+    pairs = [(name.encode(), text.encode()) for name, text in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": pairs, "client": ("1.1.1.1", 1)}
+    asyncio.run(guard(scope, receive, send))
+    assert sent[0]["status"] == 408
+    assert guard.waiting.taken("any") == (0, 0)  # its room is free again
 
 
 def test_one_tab_may_not_ask_all_the_time(guard: AccessMiddleware) -> None:
@@ -194,13 +287,4 @@ def test_answers_keep_browsers_from_other_sites(guard: AccessMiddleware) -> None
     [("http://127.0.0.1:7860", 200), ("", 200), ("https://evil.example", 403), ("null", 403)],
 )
 def test_other_sites_cannot_send(guard: AccessMiddleware, origin: str, status: int) -> None:
-    assert asked(guard, "POST", UPLOAD, b"picture", origin=origin)[0] == status
-
-
-def test_uploads_that_broke_off_make_room(guard: AccessMiddleware, tmp_path: Path) -> None:
-    left = tmp_path / "tmpleft"
-    left.write_bytes(b"x" * 14_000)
-    assert asked(guard, "POST", UPLOAD, b"y" * 5_000)[0] == 503
-    os.utime(left, (0, 0))
-    assert asked(guard, "POST", UPLOAD, b"y" * 5_000)[0] == 200
-    assert not left.exists()
+    assert asked(guard, "POST", UPLOAD, form(b"picture"), origin=origin, **FORM)[0] == status

@@ -1,6 +1,7 @@
 """Count, order and scores, on a scene small enough to be answered by hand; and one real scene, beside the metrics."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from viewslots.explorer.opened import (
     MOST_NUMBER,
     Facts,
     Opened,
+    PairFact,
     distinct,
     facts_of,
     fresh_scene,
@@ -82,23 +84,52 @@ def by_hand(reader: Reader) -> Opened:
     return Opened("by hand", scene, tuple(views), ("cube", "ball", "cone", "ghost"), truth)
 
 
+def meeting(by_hand: Opened, order: list[float]) -> Opened:
+    """Complete shapes of a (the ball) and b (the cube) share a pixel in the first view, and the true ones do, too."""
+    shared = by_hand.rebuilt[0].complete.clone()
+    shared[:2, 0, 2] = 1
+    view = replace(by_hand.rebuilt[0], complete=shared, order=torch.tensor(order))
+    assert by_hand.truth is not None
+    assert by_hand.truth.shapes is not None
+    shapes = by_hand.truth.shapes.clone()
+    shapes[0, 0, :2, 0, 2] = 255
+    return replace(by_hand, rebuilt=(view, by_hand.rebuilt[1]), truth=replace(by_hand.truth, shapes=shapes))
+
+
 def test_facts_by_hand(by_hand: Opened) -> None:
     facts = facts_of(by_hand, 0)
     assert (facts.found, facts.true_count) == (3, 3)  # the ghost is never seen, the cone in one picture
-    assert facts.true_order == ("ball", "cube")
-    assert [(fact.index, fact.name, fact.place, fact.true_place) for fact in facts.objects] == [
-        (1, "cube", 1, 2),
-        (0, "ball", 2, 1),
-        (2, None, 3, None),
-    ]
+    assert [(fact.index, fact.name) for fact in facts.objects] == [(0, "ball"), (1, "cube"), (2, None)]
+    assert facts.pairs == ()  # nothing meets, so there is no order to tell
     assert facts.missed == ("cone",)
-    assert [round(fact.sure, 2) for fact in facts.objects] == [1, 0.9, 0.6]
+    assert [round(fact.sure, 2) for fact in facts.objects] == [0.9, 1, 0.6]
 
 
-def test_the_order_is_that_of_the_picture_asked_about(by_hand: Opened) -> None:
-    facts = facts_of(by_hand, 1)
-    assert facts.true_order == ("cube", "cone", "ball")
-    assert [(fact.name, fact.true_place) for fact in facts.objects] == [(None, None), ("cube", 1), ("ball", 3)]
+def test_only_pairs_that_meet_are_told_and_compared(by_hand: Opened) -> None:
+    """In truth the ball (a) stands before the cube (b); an order among objects that do not meet is not shown."""
+    right, wrong = (facts_of(meeting(by_hand, order), 0).pairs for order in ([2.0, 1.0, 9.0], [1.0, 2.0, 9.0]))
+    assert right == (PairFact(0, 1, True),)
+    assert wrong == (PairFact(1, 0, False),)
+    found_alone = replace(meeting(by_hand, [2.0, 1.0, 9.0]), truth=by_hand.truth)
+    assert facts_of(found_alone, 0).pairs == (PairFact(0, 1, None),)
+    unknown = replace(meeting(by_hand, [2.0, 1.0, 9.0]), truth=None)
+    assert facts_of(unknown, 0).pairs == (PairFact(0, 1, None),)
+
+
+def test_pairs_in_words(by_hand: Opened) -> None:
+    for order, word in (([2.0, 1.0, 9.0], "right"), ([1.0, 2.0, 9.0], "the other way")):
+        shown = facts_panel(facts_of(meeting(by_hand, order), 0), edited=False)
+        assert f"<td>{word}</td>" in shown
+    assert "no two objects overlap in picture 1" in facts_panel(facts_of(by_hand, 0), edited=False)
+
+
+def test_beside_a_warning_nothing_is_sure(by_hand: Opened) -> None:
+    known, warned = (
+        facts_panel(facts_of(replace(by_hand, warning=text), 0), edited=False) for text in (None, "these are odd")
+    )
+    assert "100%" in known
+    assert "%" not in warned
+    assert "sure" not in warned
 
 
 def test_scores_by_hand(by_hand: Opened) -> None:
@@ -115,7 +146,7 @@ def test_scores_by_hand(by_hand: Opened) -> None:
 def test_without_truth_nothing_is_compared(opened: Opened) -> None:
     facts = facts_of(opened, 0)
     assert (facts.found, facts.true_count, facts.scores, facts.missed) == (2, None, None, ())
-    assert all(fact.name is None and fact.true_place is None for fact in facts.objects)
+    assert all(fact.name is None for fact in facts.objects)
     json.dumps(facts.to_json())
 
 

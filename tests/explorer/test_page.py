@@ -12,6 +12,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -55,12 +56,12 @@ class Served:
         return [path for path in self.temporary.rglob("*") if path.is_file()]
 
 
-@pytest.fixture(scope="module")
-def served(browser: Browser) -> Iterator[Served]:
+@contextmanager
+def serving(*words: str, end: signal.Signals = signal.SIGTERM) -> Iterator[Served]:
     """`viewslots explore` of the faster model, in a process of its own. It leaves nothing on the disk."""
     with tempfile.TemporaryDirectory() as name:
         process = subprocess.Popen(
-            [sys.executable, "-m", "viewslots", "explore", "compact", "--port", "0", "--device", "cpu"],
+            [sys.executable, "-m", "viewslots", "explore", "compact", "--port", "0", "--device", "cpu", *words],
             env={**os.environ, "TMPDIR": name},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -72,11 +73,18 @@ def served(browser: Browser) -> Iterator[Served]:
             assert told, process.communicate()[1]
             yield Served(json.loads(told)["address"], Path(name))
         finally:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(end)
             errors = process.communicate(timeout=60)[1]
         assert process.returncode == 0, errors
         assert "Traceback" not in errors
-        assert not list(Path(name).iterdir())
+        assert not [path for path in Path(name).rglob("*") if path.is_file()]
+        assert not list(Path(name).glob("viewslots*"))
+
+
+@pytest.fixture(scope="module")
+def served(browser: Browser) -> Iterator[Served]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
@@ -158,7 +166,11 @@ def test_the_first_scene_is_there_with_its_truth(explorer: Page) -> None:
     assert explorer.locator("#stand label").count() == 4
     objects = explorer.locator("#switches label").count() - 1
     assert explorer.locator("#layers [data-object]").count() == objects > 0
-    assert explorer.locator("#order tbody tr").count() == objects
+    assert explorer.locator("#objects tbody tr").count() == objects
+    expect(explorer.locator("#pairs")).to_contain_text("overlap")
+    assert explorer.locator("#pad .vs-mark").count() == 4
+    assert "viewslots" in explorer.locator("h1").inner_text()
+    assert not explorer.locator("#notice").is_visible()
 
 
 def test_ways_to_look_and_switches(explorer: Page) -> None:
@@ -256,6 +268,47 @@ def test_other_scenes_by_number_and_by_chance(explorer: Page) -> None:
     expect(explorer.locator("#picture figcaption b")).to_have_text(f"Scene {int(number(explorer, 'number'))}")
 
 
+def test_numbers_that_no_scene_has(explorer: Page) -> None:
+    start = shown(explorer)
+    for text, hint in (("-5", "not -5"), ("1.5", "1.5 is no whole number"), ("", "whole number")):
+        explorer.locator("#number input").fill(text)
+        explorer.locator("#open").click()
+        note(explorer, hint)
+        explorer.wait_for_timeout(600)  # not too many in a row
+    assert shown(explorer) == start
+
+
+def test_moving_an_object(explorer: Page) -> None:
+    pictures = [shown(explorer)]
+    for way in ("right", "up"):
+        explorer.locator(f"#move-{way}").click()
+        pictures.append(changed(explorer, pictures[-1]))
+    expect(explorer.locator("#picture figcaption")).to_contain_text("object 1 moved")
+    for before in (pictures[1], pictures[0]):
+        explorer.locator("#take-back").click()
+        expect(explorer.locator("#picture img")).to_have_attribute("src", before)
+
+
+def test_the_picture_is_in_sight_beside_every_slider(explorer: Page) -> None:
+    explorer.set_viewport_size({"width": 1280, "height": 800})
+    sliders = explorer.locator("input[type=range]")
+    for place in range(sliders.count()):
+        sliders.nth(place).evaluate("slider => slider.scrollIntoView({ block: 'center' })")
+        box = explorer.locator("#picture img").bounding_box()
+        assert box is not None
+        assert -1 <= box["y"] <= 800 - box["height"]
+
+
+def test_beyond_the_line_the_model_says_that_it_guesses(explorer: Page) -> None:
+    assert explorer.locator("#pad polygon").get_attribute("points")
+    assert "guesses" not in explorer.locator("#picture figcaption").inner_text()
+    for name in ("direction-1", "direction-2", "direction-3"):
+        before = shown(explorer)
+        slide(explorer, name, presses=1, key="End")
+        changed(explorer, before)
+    expect(explorer.locator("#picture figcaption")).to_contain_text("here the model guesses")
+
+
 def test_mixing_two_scenes(explorer: Page) -> None:
     explorer.get_by_role("button", name="Mix two scenes").click()
     explorer.locator("#add").click()
@@ -263,7 +316,8 @@ def test_mixing_two_scenes(explorer: Page) -> None:
     explorer.locator("#other input").fill("4")
     explorer.locator("#open-other").click()
     expect(explorer.locator("#second")).to_contain_text("Scene 4")
-    expect(explorer.locator("#theirs input")).to_have_value(re.compile("object"))
+    mine = explorer.locator("#layers [data-object]").count()
+    expect(explorer.locator("#theirs input")).to_have_value(f"object {mine + 1}")
     pictures, switches = [shown(explorer)], explorer.locator("#switches label").count()
     for button, count in (("add", switches + 1), ("exchange", switches + 1), ("ground", switches + 1)):
         explorer.locator(f"#{button}").click()
@@ -285,6 +339,14 @@ def test_own_pictures(explorer: Page, served: Served) -> None:
     assert explorer.locator("#scores").count() == 0
     given = explorer.locator("#given img").first.get_attribute("src")
     assert np.asarray(Image.open(urllib.request.urlopen(given)))[0, 0].tolist() == [200, 30, 30]
+    warning = explorer.locator("#notice [role=alert]")
+    expect(warning).to_contain_text("Do not trust this answer")
+    box = warning.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < 720  # without scrolling
+    assert "%" not in explorer.locator("#facts").inner_text()
+    explorer.locator("#open").click()
+    expect(warning).to_have_count(0)
     assert "passwd" not in explorer.content()
     assert served.files() == []
 
@@ -309,7 +371,7 @@ def test_what_is_shown_can_be_saved(explorer: Page) -> None:
     expect(explorer.locator("#picture img")).to_have_attribute("alt", re.compile("^X-ray"))
     with explorer.expect_download() as saved:
         explorer.locator("#save-picture").click()
-    assert saved.value.suggested_filename == "viewslots-scene-26.png"
+    assert saved.value.suggested_filename == "viewslots-scene-26.svg"
     content = Path(saved.value.path()).read_bytes()
     assert content == urllib.request.urlopen(shown(explorer)).read()
     with explorer.expect_download() as saved:
@@ -317,6 +379,20 @@ def test_what_is_shown_can_be_saved(explorer: Page) -> None:
     told = json.loads(Path(saved.value.path()).read_text())
     assert told["scene"] == "Scene 26"
     assert len(told["unedited"]["scores"]) == 8
+
+
+def test_two_users_may_send_the_same_picture(explorer: Page, browser: Browser, served: Served) -> None:
+    context = browser.new_context()
+    guest = context.new_page()
+    opened_at(guest, served)
+    for page in (explorer, guest):
+        page.get_by_role("button", name="Or use your own pictures").click()
+    for page in (explorer, guest):
+        upload(page, ("same.png", png((10, 220, 10))))
+    for page in (explorer, guest):
+        expect(page.locator("#picture figcaption b")).to_have_text("Your pictures")
+    assert served.files() == []
+    context.close()
 
 
 def test_two_users_do_not_meet(explorer: Page, browser: Browser, served: Served) -> None:
@@ -394,13 +470,15 @@ def test_the_keyboard_reaches_every_control(explorer: Page) -> None:
         "pad",
         "direction-1",
         "share",
+        "moved",
+        "move-left",
         "mix",
     }
     reached: set[str] = set()
     ids_around_the_focus = """() => { let part = document.activeElement, ids = [];
         while (part) { ids.push(part.id); part = part.parentElement; } return ids; }"""
     explorer.locator("body").press("Home")
-    for _ in range(60):
+    for _ in range(70):
         explorer.keyboard.press("Tab")
         reached |= set(explorer.evaluate(ids_around_the_focus))
         if wanted <= reached:
@@ -423,3 +501,18 @@ def test_the_middleware_stands_before_the_real_server(served: Served) -> None:
     for path in ("/gradio_api/info", "/gradio_api/file=/etc/passwd", "/gradio_api/openapi.json", "/docs"):
         assert answer(served.address + path)[0] == 404
     assert answer(served.address, Host="evil.example")[0] == 421
+
+
+def test_a_page_for_others_asks_for_its_token(page: Page) -> None:
+    """By the printed address a browser comes in and stays; nobody else does. A closed terminal ends it cleanly."""
+    with serving("--host", "0.0.0.0", end=signal.SIGHUP) as server:
+        address, _, token = server.address.replace("0.0.0.0", "127.0.0.1").partition("/?token=")
+        assert len(token) >= 20
+        for path in ("/", "/config", "/?token=wrong"):
+            assert answer(address + path)[0] == 401
+        page.set_default_timeout(PATIENCE)
+        page.goto(f"{address}/?token={token}")
+        expect(page.locator("#picture img")).to_be_visible()
+        assert page.url == f"{address}/"
+        upload(page, ("a.png", png((10, 220, 10))))
+        expect(page.locator("#notice")).to_contain_text("Do not trust")

@@ -5,18 +5,28 @@ import io
 import json
 import re
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
-from scipy.ndimage import binary_erosion
 
 from viewslots.explorer import panels
-from viewslots.explorer.opened import Opened
-from viewslots.explorer.paint import SIDE, background_pictures, depth_shaded, enlarged, painted, rim, tinted, x_ray
+from viewslots.explorer.opened import Opened, open_photos
+from viewslots.explorer.paint import (
+    SIDE,
+    background_pictures,
+    depth_legend,
+    depth_shaded,
+    enlarged,
+    painted,
+    tinted,
+    x_ray_lines,
+)
 from viewslots.explorer.session import Session
 from viewslots.figures.sheets import object_colors
-from viewslots.viewpoints.scene import View
+from viewslots.viewpoints.scene import Reader, View
 
 
 def pictures_in(page: str) -> list[np.ndarray]:
@@ -46,21 +56,67 @@ def at(pixels: np.ndarray, row: int, column: int) -> np.ndarray:
     return pixels[row * step + step // 2, column * step + step // 2]
 
 
-def test_an_x_ray_fills_what_is_hidden_and_draws_every_outline() -> None:
-    view = two_squares()
-    shown, colors = x_ray(enlarged(view.image), view), object_colors(2) / 255
-    grey = 0.75 * (0.2126 * 1 + 0 * 0.7152)  # of the red square
-    np.testing.assert_allclose(at(shown, 16, 16), 0.55 * grey + 0.45 * colors[0], atol=0.01)
-    np.testing.assert_allclose(at(shown, 16, 24), [grey] * 3, atol=0.01)
-    np.testing.assert_allclose(shown[160, 4 * 10 + 1], colors[0])
-    np.testing.assert_allclose(shown[160, 20 * 10 - 2], colors[0])  # the hidden edge
-    np.testing.assert_allclose(shown[160, 12 * 10 + 1], colors[1])
+def spanned(path: str) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of a path."""
+    points = np.array([[float(value) for value in pair.split()] for pair in re.findall(r"[\d.]+ [\d.]+", path)])
+    return (*points.min(0), *points.max(0))
 
 
-def test_rims_are_what_erosion_takes_away() -> None:
-    inside = np.random.default_rng(0).random((40, 50)) > 0.1
-    inside[10:30, 5:45] = True
-    np.testing.assert_array_equal(rim(inside, 3), inside & ~binary_erosion(inside, iterations=3))
+def test_an_x_ray_draws_every_outline_and_fills_what_is_hidden() -> None:
+    (far, outline, hidden), (near, other, nothing) = x_ray_lines(two_squares(), SIDE, SIDE)
+    assert (far, near) == (0, 1)  # far ones first, so that near ones lie over them
+    assert spanned(outline) == pytest.approx((40, 80, 200, 240), abs=2)
+    assert spanned(other) == pytest.approx((120, 80, 280, 240), abs=2)
+    assert spanned(hidden) == pytest.approx((120, 80, 200, 240), abs=2)
+    assert nothing == ""
+
+
+def test_an_x_ray_is_a_drawing_as_sharp_as_the_screen(opened: Opened) -> None:
+    session = Session(opened)
+    session.look("X-ray")
+    page = panels.main_picture(session)
+    drawing = base64.b64decode(re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)[0])
+    root = ElementTree.fromstring(drawing)
+    assert len(root.findall("{*}path")) == 2 * len(session.table.shown)
+    base = root.findall("{*}image")[0].attrib["href"].split(",")[1]
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(base64.b64decode(base)))), session.picture())
+    assert 'download="viewslots-noise-1.svg"' in page
+
+
+def test_a_legend_for_near_and_far(opened: Opened) -> None:
+    session = Session(opened)
+    assert "vs-legend" not in panels.main_picture(session)
+    session.look("Near and far")
+    assert all(colour in panels.main_picture(session) for colour in depth_legend())
+    near, _, ground = (tuple(map(int, re.findall(r"\d+", colour))) for colour in depth_legend())
+    depth = depth_shaded(two_squares()) * 255
+    np.testing.assert_allclose(at(depth, 16, 24), near, atol=3)
+    np.testing.assert_allclose(at(depth, 2, 2), ground, atol=3)
+
+
+def test_where_the_model_guesses_it_says_so(opened: Opened) -> None:
+    session = Session(opened)
+    session.go_to(0, 0)
+    assert "guesses" not in panels.main_picture(session)
+    session.table = replace(session.table, view=torch.full_like(session.table.view, 4.0))
+    assert "here the model guesses" in panels.main_picture(session)
+
+
+def test_a_warning_is_a_piece_of_its_own(opened: Opened) -> None:
+    assert panels.notice(Session(opened)) == ""
+    warned = panels.notice(Session(replace(opened, warning="picture 1 is <odd>")))
+    assert "Do not trust this answer" in warned
+    assert "Picture 1 is &lt;odd&gt;." in warned
+
+
+def test_photos_are_shown_in_their_own_pixels(reader: Reader) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), dtype=np.uint8)
+    opened = open_photos(reader, [pixels, pixels[:, ::-1]])
+    page = panels.given_and_rebuilt(opened)
+    sizes = re.findall(r'width="(\d+)" height="(\d+)"', page)
+    small = (str(reader.size[1]), str(reader.size[0]))
+    assert sizes == [("300", "200"), small, ("300", "200")] * 2
+    assert page.count("data:image/jpeg") == 4
 
 
 def test_colours_and_depth_pixel_by_pixel() -> None:
@@ -79,7 +135,7 @@ def test_without_its_background() -> None:
 
 def test_what_is_saved_is_what_is_shown(opened: Opened) -> None:
     session = Session(opened)
-    session.look("X-ray")
+    session.look("Objects in colour")
     page = panels.main_picture(session)
     np.testing.assert_array_equal(pictures_in(page)[0], session.picture())
     links = dict(re.findall(r'download="([^"]+)" href="data:[a-z/]+;base64,([^"]+)"', page))
@@ -91,7 +147,7 @@ def test_what_is_saved_is_what_is_shown(opened: Opened) -> None:
 def test_words_for_those_who_cannot_see(opened: Opened) -> None:
     session = Session(opened)
     session.show([1], background=False)
-    assert 'alt="Picture of Noise 1, without background; objects from near to far: 2"' in panels.main_picture(session)
+    assert 'alt="Picture of Noise 1, without background; objects: 2"' in panels.main_picture(session)
 
 
 def test_given_and_rebuilt_side_by_side(opened: Opened) -> None:
@@ -101,8 +157,6 @@ def test_given_and_rebuilt_side_by_side(opened: Opened) -> None:
         for pixels, values in ((shown[2 * m], opened.images[m]), (shown[2 * m + 1], opened.rebuilt[m].image)):
             expected = (values.clamp(0, 1) * 255).round().permute(1, 2, 0).numpy()
             np.testing.assert_array_equal(pixels, expected)
-    warned = panels.given_and_rebuilt(replace(opened, warning="picture 1 looks <odd>"))
-    assert "picture 1 looks &lt;odd&gt;" in warned
 
 
 def test_a_card_for_every_layer(opened: Opened) -> None:
@@ -135,6 +189,7 @@ def test_the_second_scene_shows_its_objects_by_number(other: Opened) -> None:
     assert len(pictures_in(page)) == 3 + 2
     assert "<span>1</span>" in page
     assert "<span>2</span>" in page
+    assert "<span>7</span>" in panels.second_scene(other, before=5)
 
 
 def test_titles_are_escaped(opened: Opened) -> None:

@@ -2,9 +2,11 @@
 
 import ast
 import importlib.util
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,15 +87,55 @@ def test_a_model_that_is_none() -> None:
     assert "no-such-model" in refused("no-such-model")
 
 
-def test_signals_are_given_back() -> None:
-    import signal
-
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_end_the_wait_and_are_given_back(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
     with stop_signals() as stopped:
         assert not stopped.is_set()
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(number)
         assert stopped.wait(10)
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
+
+
+HOLDER = """
+import sys, tempfile
+from viewslots.explorer.serve import own_folder
+tempfile.tempdir = sys.argv[1]
+with own_folder() as folder:
+    (folder / "upload").write_bytes(b"a picture")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_server_left_goes_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kill -9 leaves pictures behind; folders of servers that live, and of others, stay."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def holder() -> tuple[subprocess.Popen[str], Path]:
+        command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        return process, Path(process.stdout.readline().strip())
+
+    (living, kept), (killed, left) = holder(), holder()
+    (tmp_path / "somebody-elses").mkdir()
+    (tmp_path / f"{serve.PREFIX}link").symlink_to(tmp_path / "somebody-elses")
+    killed.kill()
+    killed.wait(60)
+    assert (left / "upload").exists()
+    serve.clear_leftovers()
+    assert not left.exists()
+    assert (kept / "upload").exists()
+    assert (tmp_path / "somebody-elses").exists()
+    living.communicate("", timeout=60)
+    assert not kept.exists()
+
+
+def test_addresses() -> None:
+    assert serve.address_of("localhost", 7, None) == "http://127.0.0.1:7"
+    assert serve.address_of("0.0.0.0", 7, "abc") == "http://0.0.0.0:7/?token=abc"
+    assert serve.address_of("fe80::1", 7, "abc") == "http://[fe80::1]:7/?token=abc"
 
 
 def test_without_a_name_the_page_shows_the_model_that_knows_shadows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,11 @@
 
 import json
 import math
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import pytest
@@ -13,9 +16,21 @@ from noise_scenes import opened_by
 from viewslots.errors import UserError
 from viewslots.explorer.opened import Opened
 from viewslots.explorer.paint import SIDE
-from viewslots.explorer.session import LEAST_SPREAD, MOST_EXTRA, MOST_UNDO, REACH, Session, Sessions, compass_of
+from viewslots.explorer.session import (
+    LEAST_SPREAD,
+    MOST_EXTRA,
+    MOST_UNDO,
+    REACH,
+    Session,
+    Sessions,
+    Turns,
+    compass_of,
+)
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.viewpoints.edits import move
+from viewslots.viewpoints.familiarity import RATE, Limits, Region, Typical
 from viewslots.viewpoints.scene import InferredScene, Reader
+from viewslots.viewpoints.statistics import STATISTICS
 
 
 def unchanged(session: Session, *operation: object) -> str:
@@ -171,7 +186,7 @@ def test_an_object_of_another_scene(opened: Opened, other: Opened) -> None:
     assert codes(session.table.scene) == [*codes(opened.scene), other.scene.objects[1].tolist()]
     assert len(session.table.scene.objects) - 1 in session.table.shown
     assert len(session.table.rendered.nearest_first()) == 3
-    assert "no object 3" in unchanged(session, "take_object", 2)
+    assert "no such object" in unchanged(session, "take_object", 2)
 
 
 def test_exchange_of_objects_is_one_edit(opened: Opened, other: Opened) -> None:
@@ -197,8 +212,8 @@ def test_exchanges_need_no_room(opened: Opened, other: Opened) -> None:
 def test_half_an_exchange_is_none(opened: Opened, other: Opened) -> None:
     session = Session(opened)
     session.open_second(other)
-    assert "no object 3" in unchanged(session, "exchange_objects", 0, 2)
-    assert "no object 3" in unchanged(session, "exchange_objects", 2, 0)
+    assert "no such object" in unchanged(session, "exchange_objects", 0, 2)
+    assert "no such object" in unchanged(session, "exchange_objects", 2, 0)
 
 
 def test_the_background_of_another_scene(opened: Opened, other: Opened) -> None:
@@ -254,11 +269,139 @@ def test_numbers_to_save(opened: Opened, other: Opened) -> None:
     session.take_object(0)
     session.show([1], background=True)
     told = json.loads(json.dumps(session.to_json()))
-    assert told["shown_objects"] == told["nearest_first"] == [2]
+    assert told["shown_objects"] == [2]
+    assert told["in_front"] == []
+    assert told["beyond_the_pictures"] is False
     assert told["viewpoint"] == pytest.approx(session.table.view.tolist(), abs=1e-6)
-    assert told["edits"] == ["object 1 of Noise 2"]
+    assert told["edits"] == ["object 3 of Noise 2"]
     assert told["unedited"]["found"] == 2
     assert told["unedited"]["scores"] is None
+
+
+def test_numbers_go_on_in_the_second_scene(opened: Opened, other: Opened) -> None:
+    """Two objects here, so those of the second scene are 3 and 4, and keep that name when they come over."""
+    session = Session(opened)
+    session.open_second(other)
+    assert [session.table.number_of_second(k) for k in other.scene.present()] == [3, 4]
+    session.take_object(1)
+    assert session.table.in_use() == {1, 2, 4}
+    session.exchange_objects(0, 0)
+    assert session.table.in_use() == {3, 2, 4}
+    session.take_object(1)  # a second copy of 4
+    assert session.table.in_use() == {2, 3, 4, 5}
+    for _ in range(3):
+        session.undo()
+    assert session.table.in_use() == {1, 2}
+
+
+def test_an_object_is_moved_and_brought_back(opened: Opened) -> None:
+    """Where it goes is tested with `move`; here that it goes by what is seen now, and is one edit."""
+    session = Session(opened)
+    session.go_to_picture(1)
+    session.move_object(0, 0.1, 0.0)
+    expected = move(opened.scene, 0, (0.1, 0.0), opened.scene.views[1])
+    torch.testing.assert_close(session.table.scene.objects, expected.objects)
+    assert session.table.edits == ("object 1 moved",)
+    session.undo()
+    assert torch.equal(session.table.scene.objects, opened.scene.objects)
+    assert "no such object" in unchanged(session, "move_object", 2, 0.1, 0.0)
+    assert "plain number" in unchanged(session, "move_object", 0, math.nan, 0.0)
+
+
+def test_marks_are_the_places_of_the_pictures(opened: Opened) -> None:
+    session = Session(opened)
+    for place, mark in enumerate(session.marks()):
+        session.go_to_picture(place)
+        assert session.coordinates()[:2] == pytest.approx(mark, abs=1e-3)
+
+
+def measured(opened: Opened, limit: float) -> Opened:
+    """By a model whose known viewpoints lie in a slanted region around the pictures."""
+    random = np.random.default_rng(0)
+    slant = random.normal(size=(3, 3))
+    region = Region(opened.scene.views.mean(0).double(), torch.from_numpy(slant @ slant.T + np.eye(3)), limit)
+    flat = torch.eye(STATISTICS, dtype=torch.float64)
+    typical = Typical("x", 1.0, flat[0], flat, {RATE: Limits(1.0, 1.0)}, region)
+    return replace(opened, scene=replace(opened.scene, reader=replace(opened.scene.reader, typical=typical)))
+
+
+def test_the_line_on_the_pad_is_where_guessing_begins(opened: Opened) -> None:
+    """Its corners have exactly the limit's distance, by numpy; a step further out the model guesses, inside not."""
+    session = Session(measured(opened, limit=0.2))
+    session.go_along(2, 0.4)
+    region, horizon = session.table.region, np.array(session.horizon())
+    precision = np.linalg.inv(region.covariance.numpy())
+    middle, tested = horizon.mean(0), 0
+    for corner in horizon[np.abs(1.1 * horizon).max(1) < REACH]:
+        session.go_to(*corner)
+        apart = session.table.view.double().numpy() - region.mean.numpy()
+        assert np.sqrt(apart @ precision @ apart) == pytest.approx(0.2, abs=0.002)
+        assert session.coordinates()[2] == pytest.approx(0.4, abs=1e-3)
+        for share, beyond in ((0.9, False), (1.1, True)):
+            session.go_to(*(middle + share * (corner - middle)))
+            assert session.guesses() == beyond
+        tested += 1
+    assert tested > 10
+    session = Session(measured(opened, limit=1e-3))
+    session.go_along(2, 1.0)
+    assert session.horizon() == []
+
+
+def test_without_measured_figures_the_prior_tells_where_guessing_begins(opened: Opened) -> None:
+    """99 % of three standard normal numbers, by Monte Carlo."""
+    session = Session(opened)
+    lengths = np.linalg.norm(np.random.default_rng(0).normal(size=(200_000, 3)), axis=1)
+    assert session.table.region.limit == pytest.approx(np.quantile(lengths, 0.99), abs=0.03)
+
+
+def test_scenes_are_opened_one_after_another() -> None:
+    turns, at_work, most = Turns(most=8, each=8), [], []
+
+    def work(turn: int) -> None:
+        with turns.turn("a"):
+            at_work.append(turn)
+            most.append(len(at_work))
+            at_work.remove(turn)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(50)))
+    assert most == [1] * 50
+
+
+def test_the_line_is_short_and_nobody_fills_it_alone() -> None:
+    turns = Turns(most=3, each=2)
+    with ExitStack() as stack:
+        stack.enter_context(turns.turn("a"))
+        waiting = Event()
+        with ThreadPoolExecutor(2) as pool:
+
+            def wait(who: str) -> None:
+                with turns.turn(who, lambda: waiting.set() or False):
+                    pass
+
+            first = pool.submit(wait, "a")
+            assert waiting.wait(30)
+            with pytest.raises(UserError, match="other scenes"), turns.turn("a"):
+                pass
+            waiting.clear()
+            second = pool.submit(wait, "b")
+            while len(turns._line) < 3:
+                time.sleep(0.01)
+            with pytest.raises(UserError, match="other scenes"), turns.turn("c"):
+                pass
+            stack.close()
+            first.result(30)
+            second.result(30)
+    with turns.turn("c"):
+        pass
+
+
+def test_who_has_left_is_not_waited_for() -> None:
+    turns = Turns()
+    with turns.turn("a"), pytest.raises(UserError, match="nobody waits"), turns.turn("b", lambda: True):
+        pass
+    with turns.turn("c"):
+        pass
 
 
 class Clock:

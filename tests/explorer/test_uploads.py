@@ -13,8 +13,9 @@ import torch
 from PIL import Image
 
 from viewslots.errors import UserError
-from viewslots.explorer.uploads import MOST_FILES, read_uploads
-from viewslots.viewpoints.photos import MOST_BYTES
+from viewslots.explorer.uploads import LEFT_OVER, MOST_FILES, SMALLEST, Waiting, read_uploads
+from viewslots.figures.video import save_mp4
+from viewslots.viewpoints.photos import FRAMES, MOST_BYTES
 
 SIZE = 32
 
@@ -34,9 +35,7 @@ def encoded(kind: str = "PNG", side: int = 48) -> bytes:
 
 
 def put(folder: Path, content: bytes, name: str = "picture.png", place: str = "hash") -> str:
-    """As the web framework does: a folder by content, and in it the file under a cleaned name."""
-    path = folder / place / name
-    path.parent.mkdir(exist_ok=True)
+    path = folder / f"{place}-{name}"
     path.write_bytes(content)
     return str(path)
 
@@ -73,9 +72,9 @@ def test_pictures_are_read_in_order_and_removed(folder: Path) -> None:
         file = io.BytesIO()
         Image.new("RGB", (90, 60), colour).save(file, "PNG")
         files.append(put(folder, file.getvalue(), place=str(number)))
-    images = read_uploads(files, folder, SIZE)
-    assert images.shape == (2, 3, SIZE, SIZE)
-    for image, colour in zip(images, colours, strict=True):
+    photos = read_uploads(files, folder, SIZE)
+    assert [photo.size for photo in photos] == [(60, 90)] * 2
+    for image, colour in zip([photo.seen() for photo in photos], colours, strict=True):
         torch.testing.assert_close(image.mean((1, 2)) * 255, torch.tensor(colour).float(), atol=0.01, rtol=0)
     assert not list(folder.rglob("*"))
 
@@ -86,6 +85,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "page": (lambda: b"<html><script>alert(1)</script></html>", "not a picture"),
     "svg": (lambda: b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>", "SVG"),
     "pdf": (lambda: b"%PDF-1.7 ...", "PDF"),
+    "cut off video": (lambda: b"\0\0\0\x18ftypisom" + b"\0" * 64, "not a picture"),
     "heic": (lambda: b"\0\0\0\x18ftypheic" + b"\0" * 64, "HEIC"),
     "cut off PNG": (lambda: encoded()[:900], "damaged or cut off"),
     "cut off JPEG": (lambda: encoded("JPEG", 200)[:3000], "damaged or cut off"),
@@ -109,7 +109,7 @@ def test_bad_pictures_are_named_by_their_place(folder: Path, kind: str) -> None:
 )
 def test_names_are_never_shown(folder: Path, name: str) -> None:
     assert name not in refused([put(folder, b"no picture", name)], folder)
-    assert read_uploads([put(folder, encoded(), name)], folder, SIZE).shape == (1, 3, SIZE, SIZE)
+    assert len(read_uploads([put(folder, encoded(), name)], folder, SIZE)) == 1
 
 
 def test_files_from_elsewhere_are_neither_read_nor_removed(folder: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_files_from_elsewhere_are_neither_read_nor_removed(folder: Path, tmp_pat
 
 
 def test_a_file_that_is_gone_or_no_file(folder: Path) -> None:
-    assert "did not arrive whole" in refused([str(folder / "hash" / "gone.png")], folder)
+    assert "did not arrive whole" in refused([str(folder / "gone.png")], folder)
     (folder / "hash").mkdir()
     with pytest.raises(UserError, match="did not arrive whole"):
         read_uploads([str(folder / "hash")], folder, SIZE)
@@ -150,3 +150,48 @@ def test_names_that_no_upload_can_have_are_refused_and_the_rest_removed(tmp_path
     with pytest.raises(UserError):
         read_uploads([name, str(real)], tmp_path, 32)
     assert not real.exists()
+
+
+def film(path: Path, frames: int = 12) -> bytes:
+    """A square that grows redder."""
+    save_mp4(np.stack([np.full((48, 64, 3), (20 * n, 30, 60), np.uint8) for n in range(frames)]), path)
+    return path.read_bytes()
+
+
+def test_a_video_stands_for_its_frames(folder: Path, tmp_path: Path) -> None:
+    photos = read_uploads([put(folder, film(tmp_path / "film.mp4"), "film.txt")], folder, SIZE)
+    assert len(photos) == FRAMES
+    assert not list(folder.rglob("*"))
+    reds = [float(photo.seen()[0].mean()) for photo in photos]
+    assert reds == sorted(reds)
+    assert reds[-1] - reds[0] > 0.5
+
+
+def test_a_video_that_is_none_is_not_named_by_its_place(folder: Path, tmp_path: Path) -> None:
+    text = refused([put(folder, film(tmp_path / "film.mp4")[:300])], folder)
+    assert text.startswith("the video")
+    assert str(folder) not in text
+
+
+def test_room_for_uploads_is_bounded_in_all_and_for_each(folder: Path) -> None:
+    now = [1000.0]
+    waiting = Waiting(folder, most=10 * SMALLEST, each=6 * SMALLEST, clock=lambda: now[0])
+
+    def file(owner: str, size: int) -> Path:
+        path = folder / f"{owner}-{os.urandom(4).hex()}"
+        path.write_bytes(b"x" * size)
+        os.utime(path, (now[0], now[0]))
+        return path
+
+    for _ in range(5):
+        file("a", 1)  # tiny ones count, too
+    assert waiting.taken("a") == (5 * SMALLEST, 5 * SMALLEST)
+    with pytest.raises(UserError, match="waiting"), waiting.room("a", 2 * SMALLEST):
+        pass
+    with waiting.room("b", 4 * SMALLEST), pytest.raises(UserError, match="waiting"), waiting.room("c", 2 * SMALLEST):
+        pass  # what is on its way counts
+    with waiting.room("c", 2 * SMALLEST):
+        pass
+    now[0] += LEFT_OVER + 1
+    assert waiting.taken("a") == (0, 0)
+    assert not list(folder.iterdir())

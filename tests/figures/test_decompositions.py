@@ -188,3 +188,15 @@ def test_a_figure_of_slots_without_background_or_presence() -> None:
     for layer, panel in enumerate(row[2:]):
         assert (panel.pixels[layer] == 102).all()
     assert not any("presence" in word or "found" in word for word in words(sheet))
+
+
+def test_a_warning_stands_above_all_and_nothing_is_sure_beside_it() -> None:
+    plain = decomposition_figure([scene()], "complete", "a note")
+    warned = decomposition_figure([scene()], "complete", "a note", "these pictures are unlike what it knows " * 12)
+    assert any("presence" in text for text in words(plain))
+    assert not any("presence" in text for text in words(warned))
+    above = [label for label in warned.labels if label.y < min(panel.top for panel in warned.panels)]
+    assert above[0].text.startswith("Warning: these pictures")
+    assert len([label for label in warned.labels if "unlike what it knows" in label.text]) > 1  # over several lines
+    assert warned.width == plain.width
+    assert [panel.pixels.tobytes() for panel in warned.panels] == [panel.pixels.tobytes() for panel in plain.panels]

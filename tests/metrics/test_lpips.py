@@ -105,6 +105,8 @@ def test_against_the_slow_twin(tmp_path: Path, network: str, size: tuple[int, in
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4)
     assert found[1] < found[0]
     assert lpips(torch.from_numpy(first), torch.from_numpy(first)).tolist() == [0, 0]
+    wide = lpips(torch.from_numpy(first).double(), torch.from_numpy(second).half())  # as arrays of anybody may be
+    np.testing.assert_allclose(wide.numpy(), found.numpy(), rtol=2e-2)
 
 
 def test_one_file_as_the_package_saves_itself_and_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,25 @@ def test_scores_by_hand(rng: np.random.Generator) -> None:
         assert {scores[f"probe_{kind}_{name}"].value for kind in ("baseline", "linear", "mlp")} == {None}
 
 
+def test_found_objects_that_are_all_alike(rng: np.random.Generator) -> None:
+    """Only missed ones differ: the probe says what it has seen, and no NaN."""
+    sizes, found = [1.0, 2.0] * 8, np.arange(16) % 2 == 0
+    probes = PropertyProbes(rows(rng.normal(size=(16, 3)), found), {"size": sizes})
+    scores = probes.score(rows(rng.normal(size=(16, 3)), found), {"size": sizes}, 8)
+    for kind in ("linear", "mlp"):
+        assert scores[f"probe_{kind}_size"].value == pytest.approx(r2_score(sizes, [1.0, 1.5] * 8))
+
+
+@pytest.mark.parametrize("odd", ["large", [1.0, 2.0]])
+def test_values_of_another_kind_count_as_not_told(rng: np.random.Generator, odd: str | list[float]) -> None:
+    codes = rng.normal(size=(16, 3))
+    probes = PropertyProbes(rows(codes), {"size": [1.0, 2.0] * 8, "color": ["a", "b"] * 8})
+    mixed = {"size": [1.0, 2.0] * 4 + [odd] * 8, "color": ["a", "b"] * 4 + [3.0] * 8}
+    known = {"size": [1.0, 2.0] * 4 + [None] * 8, "color": ["a", "b"] * 4 + [None] * 8}
+    found, expected = (probes.score(rows(codes), one, 8) for one in (mixed, known))
+    assert {name: one.value for name, one in found.items()} == {name: one.value for name, one in expected.items()}
+
+
 def test_codes_that_know_nothing_are_no_better_than_the_baseline(rng: np.random.Generator) -> None:
     words = rng.choice(["a", "b", "c"], 400, p=[0.5, 0.3, 0.2]).tolist()
     probes = PropertyProbes(rows(rng.normal(size=(400, 8))), {"color": words})

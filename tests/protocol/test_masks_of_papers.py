@@ -20,7 +20,7 @@ from viewslots.commands.score import score
 from viewslots.data.store import SplitArrays
 from viewslots.errors import UserError
 from viewslots.metrics.arrays import MaskBlock
-from viewslots.metrics.lpips import Lpips
+from viewslots.metrics.lpips import Lpips, wanted
 from viewslots.metrics.ssim import structural_similarity
 from viewslots.protocol.masks import score_masks, scored_window
 from viewslots.protocols import OURS, PROTOCOLS, find_protocol
@@ -257,6 +257,24 @@ def test_the_command_says_what_it_did(command: Command, protocol: Any) -> None:
     assert found["per_scene"]["mBO" if "mBO" in found["scores"] else "FG-ARI"][1] is not None
     assert found["mask_size"] == {"prediction": [7, 7], "truth": [7, 7], "compared": [7, 7]}
     assert (found["scenes"], found["views"]) == (4, 3)
+
+
+def test_lpips_of_bytes_and_its_network_are_in_the_result(command: Command) -> None:
+    rng = np.random.default_rng(3)
+    image, shown = rng.integers(0, 256, (2, 1, 2, 32, 32, 3), dtype=np.uint8)
+    masks, segment = rng.random((1, 2, 3, 32, 32), dtype=np.float32), rng.integers(0, 2, (1, 2, 32, 32), dtype=np.uint8)
+    np.savez(command.folder / "prediction.npz", layer_masks=masks, reconstruction=shown)
+    np.savez(command.folder / "truth.npz", segment=segment, image=image)
+    draw = torch.Generator().manual_seed(0)
+    weights = {name: torch.rand(size, generator=draw) / 100 for name, size in wanted("alex").items()}
+    torch.save(weights, command.folder / "weights.pth")
+    found = command("truth.npz", "--protocol", "uorf", "--lpips", "weights.pth")
+    pair = [torch.from_numpy(one[0, 1:] / 255).float().movedim(-1, 1) for one in (shown, image)]
+    assert found["lpips"] == "alex"
+    assert found["scores"]["NV-LPIPS"] == pytest.approx(float(Lpips("alex", weights)(*pair)), rel=1e-5)
+    assert command("truth.npz", "--protocol", "uorf")["lpips"] is None
+    command("truth.npz", "--protocol", "mbo-i", "--lpips", "weights.pth")
+    assert "--lpips: protocol mbo-i has no PSNR, so there is no LPIPS beside it" in command.said
 
 
 def test_a_report_of_anybodys_masks(command: Command, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,27 @@ def test_a_signal_at_the_last_step_of_the_first_stage_stops(
     assert_same_chain(chain, run)
 
 
+@pytest.mark.parametrize("during", ["validate", "save"])
+def test_a_signal_after_the_last_step_of_the_first_stage_stops_too(
+    chain: Path, shapes: Path, tmp_path: Path, during: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, act = tmp_path / "run", getattr(Training, during)
+
+    def signalled(self: Training) -> None:
+        if self.done == FIRST:
+            os.kill(os.getpid(), signal.SIGTERM)
+        act(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, during, signalled)
+        with pytest.raises(SystemExit) as left:
+            train(NAME, data=shapes, run=run, **SHORT)
+    assert left.value.code == 128 + signal.SIGTERM
+    assert saved_steps(run) == []
+    resume(run)
+    assert_same_chain(chain, run)
+
+
 def test_two_processes_hand_over_as_one(shapes: Path, tmp_path: Path) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     options = {"steps": 10, "batch": 4, "checkpoint_every": 5, "validate_every": 5}
@@ -222,6 +243,8 @@ def test_what_counts_for_which_stage() -> None:
         plan("umbra", "first.model.slots=3", init="some")
     with pytest.raises(UserError, match=r"model\.darkest: no such field"):
         plan("umbra", "first.model.darkest=1")
+    with pytest.raises(UserError, match=r"first\.schedule\.steps: the first stage has its share of --steps"):
+        plan("umbra", "first.schedule.steps=100")
     with pytest.raises(UserError, match="unknown section 'first'"):
         plan("compact", "first.model.slots=3")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from viewslots.cli import main
+from viewslots.figures.video import save_mp4
 from viewslots.viewpoints.export import from_run_lengths
 from viewslots.viewpoints.familiarity import picture_errors
 from viewslots.viewpoints.scene import Reader
@@ -69,6 +70,7 @@ def test_the_summary_names_what_was_written(answer: tuple[Path, dict[str, object
     assert record["provenance"]["command"].startswith("viewslots decompose compact")
     assert str(out / "sheet.png") in said
     assert printed["warning"] is None
+    assert f"Found {printed['count']} object" in said
 
 
 def test_pictures_were_cropped_and_turned(answer: tuple[Path, dict[str, object], str], clevr: np.ndarray) -> None:
@@ -124,13 +126,54 @@ def test_the_record_says_how_the_answer_was_found(
     np.testing.assert_allclose(record["errors"], errors, rtol=1e-3)
 
 
-def test_a_warning_for_pictures_of_another_world(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (80, 80, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "noise.png")
-    done = Call("decompose", "compact", tmp_path / "noise.png", "--out", tmp_path / "out")
-    warning = json.loads(done.stdout)["warning"]
-    assert warning.startswith("picture 1 looks unlike what this model was trained on")
-    assert f"warning: {warning}" in done.stderr
+def test_a_warning_comes_first_and_nothing_is_sure_beside_it(tmp_path: Path) -> None:
+    Image.new("RGB", (80, 80), (128, 128, 128)).save(tmp_path / "grey.png")
+    done = Call("decompose", "compact", tmp_path / "grey.png", "--out", tmp_path / "out")
+    printed = json.loads(done.stdout)
+    assert next(iter(printed)) == "warning"
+    assert printed["warning"].startswith("this picture is unlike what this model was trained on")
+    assert f"Warning: {printed['warning']}." in done.stderr
+    assert "Found" not in done.stderr
+    assert not any("presence" in item for item in printed["objects"])
+    record = json.loads((tmp_path / "out/scene.json").read_text())
+    assert record["familiarity"]["unfamiliar_pictures"] == [1]
+    assert record["familiarity"]["scores"][0] > 1
+
+
+def test_answers_in_the_pixels_of_the_photos(answer: tuple[Path, dict[str, object], str]) -> None:
+    """Photos of 400x256 pixels, of which the model saw the middle square; the second lies on its side."""
+    record = json.loads((answer[0] / "scene.json").read_text())
+    for place, view in enumerate(record["views"], 1):
+        photo = view["photo"]
+        assert photo["size"] == [256, 400]
+        assert photo["crop"] == {"top": 0, "left": 72, "height": 256, "width": 256}
+        segment = np.asarray(Image.open(answer[0] / f"original/view-{place}-segment.png"))
+        assert segment.shape == (256, 400)
+        assert (segment[:, :72] == 255).all()
+        assert (segment[:, 328:] == 255).all()
+        small = np.zeros((64, 64), int)
+        for number, mask in view["masks"].items():
+            small[from_run_lengths(mask)] = int(number)
+        middles = segment[2::4, 74:328:4]
+        assert (middles == small).mean() > 0.97
+        overlay = np.asarray(Image.open(answer[0] / f"original/view-{place}-overlay.png"))
+        assert overlay.shape == (256, 400, 3)
+        for number, lines in photo["outlines"].items():
+            inside = segment == int(number)
+            drawn = Image.new("1", (400, 256))
+            for line in lines:
+                ImageDraw.Draw(drawn).polygon([tuple(point) for point in np.reshape(line, (-1, 2)).tolist()], fill=1)
+            both, either = (np.asarray(drawn) & inside).sum(), (np.asarray(drawn) | inside).sum()
+            assert either < 100 or both / either > 0.7
+
+
+def test_a_video_is_a_scene(clevr: np.ndarray, tmp_path: Path) -> None:
+    film = np.concatenate([np.repeat(picture[None], 6, 0) for picture in clevr[0]])
+    save_mp4(np.kron(film, np.ones((1, 2, 2, 1), np.uint8)), tmp_path / "film.mp4")
+    Call("decompose", "compact", tmp_path / "film.mp4", "--frames", 4, "--out", tmp_path / "out")
+    for place, picture in enumerate(clevr[0], 1):
+        seen = np.asarray(Image.open(tmp_path / f"out/observation/view-{place}.png"), np.float64)
+        assert np.abs(seen - picture).mean() < 6
 
 
 def test_names_of_pictures_are_never_paths_of_answers(clevr: np.ndarray, tmp_path: Path) -> None:
@@ -146,17 +189,25 @@ def test_bad_input_gets_one_clear_line(photos: list[Path], tmp_path: Path) -> No
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("x")
     (tmp_path / "words.jpg").write_text("no picture")
+    (tmp_path / "words.mp4").write_text("no video")
     for words, hint in (
         (("compact", tmp_path / "missing.jpg", "--out", tmp_path / "o"), "missing.jpg: no such file"),
         (("compact", photos[0], tmp_path / "words.jpg", "--out", tmp_path / "o"), "words.jpg: not a picture"),
         (("compact", photos[0], "--out", tmp_path / "full"), "something else"),
         (("nobody", photos[0], "--out", tmp_path / "o"), "nobody"),
         (("compact", "--out", tmp_path / "o"), "at least one picture"),
-        (("compact", photos[0], "--out", tmp_path / "o", "--slots", 0), "at least 1"),
-        (("compact", photos[0], "--out", tmp_path / "o", "--starts", -1), "search.starts cannot be"),
+        (("compact", photos[0], tmp_path / "film.mp4", "--out", tmp_path / "o"), "name it alone"),
+        (("compact", tmp_path / "film.mp4", "--out", tmp_path / "o"), "no such file"),
+        (("compact", tmp_path / "words.mp4", "--out", tmp_path / "o"), "not a video"),
+        (("compact", tmp_path / "words.mp4", "--frames", 0, "--out", tmp_path / "o"), "0 frames"),
     ):
         done = Call("decompose", *words, code=1)
         assert done.stdout == ""
         assert len(done.stderr.splitlines()) == 1
         assert hint in done.stderr
+    for words, hint in (
+        (("compact", photos[0], "--out", tmp_path / "o", "--slots", 0), "at least 1"),
+        (("compact", photos[0], "--out", tmp_path / "o", "--starts", -1), "search.starts cannot be"),
+    ):
+        assert hint in Call("decompose", *words, code=1).stderr.splitlines()[-1]
     assert not (tmp_path / "o").exists()

@@ -164,3 +164,25 @@ def test_folders_of_others_are_left_alone(scene: InferredScene, tmp_path: Path) 
     require_free(tmp_path / "new" / "deep")
     with pytest.raises(UserError, match="Not a directory"):
         export_scene(scene, tmp_path / "thesis.txt" / "below", {})
+
+
+@pytest.mark.parametrize("name", ["layers", "original", "sheet.png", "scene.json"])
+def test_planted_links_are_not_followed(scene: InferredScene, tmp_path: Path, name: str) -> None:
+    """Whatever they lead to stays as it is: a link in the place of a sheet is replaced, others are refused."""
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    export_scene(scene, out, {}, [Image.new("RGB", (3, 3))])
+    if name in ("sheet.png", "scene.json"):
+        elsewhere.write_text((out / "scene.json").read_text())
+        (out / name).unlink()
+    else:
+        (out / name).rename(elsewhere)
+        (elsewhere / "view-1.png").write_text("a picture of somebody else's")
+    (out / name).symlink_to(elsewhere)
+    before = {path: path.read_bytes() for path in [elsewhere, *elsewhere.glob("*")] if path.is_file()}
+    if name != "sheet.png":
+        with pytest.raises(UserError, match=r"link|regular"):
+            export_scene(scene, out, {})
+    else:
+        export_scene(scene, out, {}, [Image.new("RGB", (3, 3))])
+        assert not (out / name).is_symlink()
+    assert {path: path.read_bytes() for path in before} == before

@@ -1,17 +1,72 @@
-"""Familiarity: errors of pictures, and a warning for those that are unlike what a model was trained on."""
+"""Familiarity: statistics by slow twins, the score by hand, and what the shipped models notice."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image, ImageDraw
 
 from viewslots.data.presets import data_preset
 from viewslots.errors import UserError
 from viewslots.files import read_json, sha256
 from viewslots.runs import find_run, shipped_models
-from viewslots.viewpoints.familiarity import Typical, picture_errors, read_typical, unfamiliarity
+from viewslots.viewpoints.familiarity import (
+    RATE,
+    Familiarity,
+    Limits,
+    Region,
+    Typical,
+    familiarity,
+    picture_errors,
+    read_typical,
+    unfamiliarity,
+)
 from viewslots.viewpoints.scene import InferredScene, Reader
+from viewslots.viewpoints.statistics import STATISTICS, picture_statistics
+
+
+def slow_statistics(pixels: np.ndarray) -> list[float]:
+    """Of a picture [64, 64, 3], from the definition: loops over cells, numpy's own deviations."""
+    r, g, b = (pixels[..., c] for c in range(3))
+    axes = [pixels.mean(-1), r - g, (r + g) / 2 - b]
+    found = [axes[0][i : i + 16, j : j + 16].mean() for i in range(0, 64, 16) for j in range(0, 64, 16)]
+    found += [axes[1].mean(), axes[2].mean()]
+    levels = axes
+    for side in (32, 16, 8, 4, 1):
+        coarser = []
+        for level in levels:
+            step = len(level) // side
+            means = np.array([[level[i * step : (i + 1) * step, j * step : (j + 1) * step].mean()
+                               for j in range(side)] for i in range(side)])  # fmt: skip
+            rest = level - np.kron(means, np.ones((step, step)))
+            found.append(0.5 * np.log10((rest**2).mean() + 1e-6))
+            coarser.append(means)
+        levels = coarser
+    grey = np.mean([max(pixel) - min(pixel) < 0.08 for pixel in pixels.reshape(-1, 3)])
+    return [*found, np.sqrt(grey)]
+
+
+def test_statistics_against_a_slow_twin() -> None:
+    random = np.random.default_rng(0)
+    smooth = np.kron(random.random((8, 8, 3)), np.ones((8, 8, 1)))
+    pictures = np.stack([random.random((64, 64, 3)), smooth, smooth * [0.5, 0.52, 0.5]])
+    told = picture_statistics(torch.from_numpy(pictures).permute(0, 3, 1, 2))
+    assert told.shape == (3, STATISTICS)
+    np.testing.assert_allclose(told, [slow_statistics(one) for one in pictures], atol=1e-9)
+
+
+def test_distances_are_mahalanobis() -> None:
+    random = np.random.default_rng(1)
+    known = random.normal(size=(500, STATISTICS)) @ random.normal(size=(STATISTICS, STATISTICS))
+    mean, covariance = known.mean(0), np.cov(known.T)
+    around = Region(torch.zeros(2).double(), torch.eye(2).double(), 3.0)
+    typical = Typical("x", 1.0, torch.from_numpy(mean), torch.from_numpy(covariance), {}, around)
+    asked = random.normal(size=(7, STATISTICS))
+    slow = [np.sqrt((one - mean) @ np.linalg.inv(covariance) @ (one - mean)) for one in asked]
+    np.testing.assert_allclose(typical.lengths(torch.from_numpy(asked)), slow, rtol=1e-6)
 
 
 def test_errors_of_pictures(scene: InferredScene) -> None:
@@ -22,47 +77,107 @@ def test_errors_of_pictures(scene: InferredScene) -> None:
     assert len(picture_errors(scene.reader.prior(0))) == 0
 
 
-def test_pictures_beyond_the_usual_are_named(scene: InferredScene) -> None:
-    errors = sorted(picture_errors(scene).tolist())
+def found(distances: tuple[float, ...], errors: tuple[float, ...]) -> Familiarity:
+    return Familiarity("small things", distances, errors, usual_error=0.01, limits=Limits(distance=10.0, error=0.05))
 
-    def warning(limit: float) -> str | None:
-        typical = Typical("small things", {"0.5": errors[-1] / 4, "0.995": limit})
-        return unfamiliarity(replace(scene, reader=replace(scene.reader, typical=typical)))
 
-    assert unfamiliarity(scene) is None  # nothing was measured for this model
-    assert warning(errors[2] * 1.01) is None
-    one, two = warning((errors[1] + errors[2]) / 2), warning((errors[0] + errors[1]) / 2)
-    assert one is not None
-    assert two is not None
-    worst = int(picture_errors(scene).argmax()) + 1
-    assert f"picture {worst} looks unlike what this model was trained on (small things)" in one
-    assert "4.0 times the usual error" in one
-    assert "pictures" in two
-    assert "up to 4.0 times" in two
+def test_the_score_and_its_words_by_hand() -> None:
+    good = found((5.0, 9.9), (0.01, 0.02))
+    assert good.scores == pytest.approx((0.5, 0.99))
+    assert (good.odd, good.warning) == ([], None)
+    far = found((5.0, 30.0, 3.0), (0.01, 0.02, 0.01))
+    assert far.odd == [2]
+    assert far.warning is not None
+    assert far.warning.startswith("picture 2 is unlike what this model was trained on (small things), so do not trust")
+    assert "light, colours or detail are unusual (score 3.0; 99 % of scenes that it knows stay below 1)" in far.warning
+    bad = found((5.0, 4.0), (0.1, 0.2)).warning
+    assert bad is not None
+    assert bad.startswith("these pictures are unlike")
+    assert "the reconstruction error is 20 times the usual one (score 4.0;" in bad
+    assert "light" not in bad
+    both = found((11.0,), (0.06,)).warning
+    assert both is not None
+    assert both.startswith("this picture is unlike")
+    assert "unusual and the reconstruction error" in both
+    json.dumps(far.to_json())
+
+
+def test_nothing_is_said_where_nothing_was_measured(scene: InferredScene, compact: Reader) -> None:
+    assert familiarity(scene) is None
+    assert familiarity(compact.prior(0)) is None  # never seen
+
+
+def good_file() -> dict[str, object]:
+    statistics = {"mean": [0.0] * STATISTICS, "covariance": np.eye(STATISTICS).tolist()}
+    limits = {RATE: {"distance": 9.0, "error": 0.01}}
+    viewpoints = {"mean": [0.0, 1.0], "covariance": [[2.0, 0.0], [0.0, 1.0]], "limit": 3.0}
+    return {"data": "x", "errors": {"0.5": 0.001}, "statistics": statistics, "limits": limits, "viewpoints": viewpoints}
 
 
 def test_measured_figures_are_read_or_refused(tmp_path: Path) -> None:
     assert read_typical(tmp_path) is None
     file = tmp_path / "typical.json"
-    file.write_text('{"data": "x", "quantiles": {"0.5": 0.001, "0.995": 0.004}}')
-    assert read_typical(tmp_path) == Typical("x", {"0.5": 0.001, "0.995": 0.004})
-    for bad in ("{}", '{"data": "x", "quantiles": {"0.5": 1}}', '{"data": "x", "quantiles": 3}', "[]", "{"):
+    file.write_text(json.dumps(good_file()))
+    typical = read_typical(tmp_path)
+    assert typical is not None
+    assert typical.viewpoints.distance(torch.tensor([2.0, 2.0])) == pytest.approx((4 / 2 + 1) ** 0.5)
+    assert typical.lengths(torch.full((1, STATISTICS), 2.0)).item() == pytest.approx(2 * STATISTICS**0.5)
+    flat = {"mean": [0.0] * STATISTICS, "covariance": np.zeros((STATISTICS, STATISTICS)).tolist()}
+    for change in (
+        {"statistics": flat},
+        {"statistics": {"mean": [0.0], "covariance": [[1.0]]}},
+        {"statistics": 3},
+        {"limits": {}},
+        {"limits": {RATE: {"distance": -1, "error": 1}}},
+        {"limits": {RATE: {"distance": "far", "error": 1}}},
+        {"errors": {}},
+        {"viewpoints": {}},
+        {"viewpoints": {"mean": [0.0], "covariance": [[-1.0]], "limit": 3.0}},
+        {"viewpoints": {"mean": [0.0], "covariance": [[1.0]], "limit": 0}},
+    ):
+        file.write_text(json.dumps(good_file() | change))
+        with pytest.raises(UserError, match=r"typical\.json") as error:
+            read_typical(tmp_path)
+        assert len(str(error.value).splitlines()) == 1
+    for bad in ("{}", "[]", "{"):
         file.write_text(bad)
         with pytest.raises(UserError, match=r"typical\.json"):
             read_typical(tmp_path)
-    file.write_text('{"data": "x", "quantiles": {"0.5": 0.4, "0.995": 0.1}}')
-    with pytest.raises(UserError, match="grow"):
-        read_typical(tmp_path)
+
+
+def drawing() -> np.ndarray:
+    image = Image.new("RGB", (200, 200), "white")
+    pen = ImageDraw.Draw(image)
+    pen.ellipse((30, 40, 90, 110), outline="black", width=4)
+    pen.rectangle((100, 90, 170, 160), fill="red")
+    return np.asarray(image)
+
+
+STRANGE = {
+    "grey": lambda: np.full((80, 80, 3), 128, np.uint8),
+    "the grey of the floor": lambda: np.full((80, 80, 3), 104, np.uint8),
+    "blue": lambda: np.broadcast_to(np.array([20, 40, 200], np.uint8), (80, 80, 3)),
+    "noise": lambda: np.random.default_rng(0).integers(0, 256, (80, 80, 3), dtype=np.uint8),
+    "drawing": drawing,
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_strange_pictures_are_noticed(compact: Reader, kind: str) -> None:
+    """Uniform ones are easy to rebuild: their error alone told nothing."""
+    told = unfamiliarity(compact.decompose([STRANGE[kind]()]))
+    assert told is not None
+    assert told.startswith("this picture is unlike")
 
 
 def test_the_shipped_model_knows_its_kind_of_pictures(compact: Reader, clevr: np.ndarray) -> None:
-    assert compact.typical is not None
+    """By another renderer than the one it was calibrated with."""
     for pictures in clevr:
         assert unfamiliarity(compact.decompose(pictures)) is None
-    strange = compact.decompose(np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8))
-    line = unfamiliarity(strange)
-    assert line is not None
-    assert line.startswith("pictures 1, 2 look unlike")
+    mixed = compact.decompose([clevr[0, 0], STRANGE["grey"]()])
+    told = familiarity(mixed)
+    assert told is not None
+    assert told.odd == [2]
 
 
 @pytest.mark.parametrize("name", ["dsprites", "abstract"])
@@ -72,6 +187,11 @@ def test_other_worlds_are_noticed(compact: Reader, name: str) -> None:
     pictures = world.render([world.sample(5, "test1", index) for index in range(20)], world.slots("test1")).image
     noticed = [unfamiliarity(compact.decompose(picture)) is not None for picture in pictures]
     assert np.mean(noticed) >= 0.9
+
+
+def test_an_edited_scene_keeps_its_pictures(compact: Reader, clevr: np.ndarray) -> None:
+    scene = compact.decompose(clevr[0])
+    assert replace(scene, presence=scene.presence).photos is scene.photos
 
 
 @pytest.mark.parametrize("name", shipped_models())

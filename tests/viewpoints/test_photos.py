@@ -13,7 +13,7 @@ from PIL import Image
 
 from viewslots.errors import UserError
 from viewslots.viewpoints import photos
-from viewslots.viewpoints.photos import area_mean, read_pictures
+from viewslots.viewpoints.photos import area_mean, read_photos, read_pictures
 
 
 def noise_image(width: int, height: int, channels: int = 3, seed: int = 0) -> np.ndarray:
@@ -321,3 +321,31 @@ def test_random_damage_is_always_one_line(tmp_path: Path, ending: str) -> None:
         places = generator.integers(0, min(len(whole), generator.choice([40, 10_000])), 3)
         broken[places] = generator.integers(0, 256, 3)
         assert "\n" not in outcome(broken.tobytes())
+
+
+def test_a_photo_and_the_way_back_to_its_pixels() -> None:
+    """A mask of the model's left half becomes the left half of the window, and nothing outside it."""
+    (photo,) = read_photos(noise_image(60, 40), 8)
+    assert photo.size == (40, 60)
+    assert (photo.window.top, photo.window.left, photo.window.crop_height, photo.window.crop_width) == (0, 10, 40, 40)
+    left = torch.zeros(8, 8)
+    left[:, :4] = 1
+    segment = photo.segment(torch.stack([1 - left, left]))
+    assert (segment[:, :10] == photos.OUTSIDE).all()
+    assert (segment[:, 50:] == photos.OUTSIDE).all()
+    assert (segment[:, 10:30] == 1).all()
+    assert (segment[:, 30:50] == 0).all()
+    np.testing.assert_allclose(photo.enlarged(torch.full((8, 8), 0.25)), 0.25, rtol=1e-6)
+    small = photo.reduced(30)
+    assert small.size == (20, 30)
+    assert (small.segment(torch.stack([1 - left, left]))[:, 5:15] == 1).all()
+    assert photo.reduced(100) is photo
+    assert read_photos([photo], 8) == [photo]
+
+
+def test_first_bytes_of_videos_and_of_pictures_that_begin_alike() -> None:
+    assert photos.looks_like_video(b"\0\0\0\x20ftypisom" + b"\0" * 40)
+    assert photos.looks_like_video(b"\x1a\x45\xdf\xa3" + b"\0" * 40)
+    for brand in (b"heic", b"mif1", b"avif", b"crx "):
+        assert not photos.looks_like_video(b"\0\0\0\x20ftyp" + brand + b"\0" * 40)
+    assert not photos.looks_like_video(b"\x89PNG\r\n\x1a\n")

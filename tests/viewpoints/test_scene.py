@@ -341,3 +341,16 @@ def test_load_takes_names_and_folders(tmp_path: object) -> None:
 def test_importing_viewslots_is_light() -> None:
     code = "import sys, viewslots; viewslots.__version__; print('torch' in sys.modules, 'numpy' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False False\n"
+
+
+def test_pairs_that_overlap(scene: InferredScene) -> None:
+    """Of all pairs of shown objects, by a loop over pixels; the nearer one first."""
+    for view in scene.render_many(scene.views):
+        expected = set()
+        for k in view.shown:
+            for j in view.shown:
+                meet = any(view.complete[k, y, x] >= 0.5 and view.complete[j, y, x] >= 0.5
+                           for y in range(32) for x in range(32))  # fmt: skip
+                if k != j and meet and view.order[k] > view.order[j]:
+                    expected.add((k, j))
+        assert set(view.overlapping()) == expected

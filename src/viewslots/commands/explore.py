@@ -22,7 +22,8 @@ def explore(
         run: A run folder, a saved model, or the name of a shipped one (umbra, umbra-around, compact).
         data: A data set whose scenes to look at: those of test1 if there are some, or of valid.
         port: Where the page is found; 0 takes any port that is free.
-        host: Who may see it: 127.0.0.1 is this machine alone. Anyone who reaches another address may use the page.
+        host: Who may see it: 127.0.0.1 is this machine alone. At another address the page asks for a token, which is
+            part of the address that is printed.
         device: Where to compute; auto takes a GPU if there is one.
     """
     from viewslots.data.store import Store

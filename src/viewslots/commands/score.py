@@ -48,6 +48,8 @@ def score(
     from viewslots.provenance import provenance
 
     asked = find_protocol(protocol)
+    if lpips is not None and not asked.has_psnr:
+        say(f"--lpips: protocol {asked.name} has no PSNR, so there is no LPIPS beside it")
     if out is not None:
         require_file(out)
     where = pick_device(device)
@@ -96,7 +98,7 @@ def _masks(
     from viewslots.protocol.masks import score_masks, scored_window
 
     parts: list[SceneRatios] = []
-    lpips = find_lpips(weights, device) if protocol.has_pictures else None
+    lpips = find_lpips(weights, device) if protocol.has_psnr else None
     wanted = MASKS_AND_PICTURES if protocol.has_pictures else MASKS_ALONE
     with ScorePair(prediction, truth, split, wanted) as pair, Progress("scenes") as progress:
         if protocol.unit == "scene":
@@ -114,6 +116,7 @@ def _masks(
         "scores": scores.values(),
         "per_scene": scores.per_scene(),
         "mask_size": sizes,
+        "lpips": None if lpips is None else lpips.network,
         "scenes": pair.scenes,
         "views": pair.views,
     }

@@ -1,7 +1,10 @@
 """The page at work: what each control does, and which parts follow. All thinking is done in `session`."""
 
 import secrets
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from html import escape
@@ -12,10 +15,10 @@ import gradio as gr
 
 from viewslots.errors import UserError
 from viewslots.explorer import panels
-from viewslots.explorer.controls import FIRST_SCENE, PICTURES, laid_out
+from viewslots.explorer.controls import FIRST_SCENE, PICTURES, WAYS, laid_out
 from viewslots.explorer.middleware import RateLimit
 from viewslots.explorer.opened import Opened, Scenes, open_numbered, open_photos
-from viewslots.explorer.session import REACH, Session, Sessions
+from viewslots.explorer.session import MOST_IN_LINE, REACH, Session, Sessions, Turns
 from viewslots.explorer.uploads import forget_uploads, read_uploads
 from viewslots.viewpoints.scene import Reader
 
@@ -31,6 +34,11 @@ QUICK: dict[str, Any] = {
     "concurrency_limit": AT_ONCE,
 }
 """Of everything that answers in a moment: two at once, of all users and controls together."""
+MOST_SECONDS = 600
+AT_HAND = 0.3
+"""Seconds within which a scene was at hand already."""
+MOST_GONE = 1024
+"""Closed tabs that are remembered, since they may still stand in line."""
 MOST_KEPT = 8
 """Scenes at hand for whoever asks for the same number."""
 SCENES_IN_A_ROW, SCENES_PER_SECOND = 4, 2.0
@@ -64,6 +72,8 @@ class Page:
         self.explorer = explorer
         self.opened, self.rate_limit = explorer.opener(), RateLimit(SCENES_IN_A_ROW, SCENES_PER_SECOND)
         self.sessions = Sessions(lambda: self.opened(FIRST_SCENE, PICTURES))
+        self.turns, self.pace = Turns(), Pace()
+        self.gone: deque[str] = deque(maxlen=MOST_GONE)
         controls = laid_out(explorer.reader.view_dim)
         self.look, self.scene, self.camera = controls.look, controls.scene, controls.camera
         self.report, self.mix = controls.report, controls.mix
@@ -73,13 +83,14 @@ class Page:
     # What follows on the page
 
     def after_look(self, session: Session) -> Update:
-        return {self.look.picture: panels.main_picture(session), self.report.layers: panels.layers(session)}
+        picture = panels.main_picture(session, self.pace.seconds())
+        return {self.look.picture: picture, self.report.layers: panels.layers(session)}
 
     def coordinates(self, session: Session) -> Update:
         values = [round(min(max(value, -REACH), REACH), 3) for value in session.coordinates()]
         on_pad = [*values, 0.0][:2]
         sliders = dict(zip(self.camera.sliders, values, strict=False))
-        return {self.camera.pad: [*on_pad, session.pad_moves, True]} | sliders
+        return {self.camera.pad: [*on_pad, session.pad_moves, True, session.marks(), session.horizon()]} | sliders
 
     def after_move(self, session: Session, *untouched: Any) -> Update:
         """Sliders are left alone by their own moves: their user may already be further on. The pad knows by itself."""
@@ -91,10 +102,11 @@ class Page:
 
     def after_edit(self, session: Session) -> Update:
         table = session.table
-        objects = panels.object_choices(table.scene.present())
+        objects = panels.object_choices(table.scene.present(), table.number)
         on = [*sorted(table.shown), *([BACKGROUND] if table.background else [])]
         switches = gr.CheckboxGroup(choices=[*objects, ("background", BACKGROUND)], value=on)
-        changed = {self.look.switches: switches, self.mix.mine: chosen_first(objects)}
+        changed = {self.look.switches: switches, self.mix.mine: chosen(objects)}
+        changed |= {self.mix.moved: chosen(objects, session.moved)}
         return self.after_look(session) | self.facts(session) | changed
 
     def after_opening(self, session: Session) -> Update:
@@ -108,18 +120,22 @@ class Page:
             self.camera.end: gr.Dropdown(choices=places, value=min(1, len(places) - 1)),
             self.camera.share: 0,
             self.report.given: panels.given_and_rebuilt(opened),
+            self.look.notice: panels.notice(session),
             self.scene.files: None,
+            **self.after_second(session),
         }
 
     def after_second(self, session: Session) -> Update:
         second = session.table.second
-        theirs = chosen_first(panels.object_choices(second.scene.present() if second else []))
-        return {self.mix.second: panels.second_scene(second), self.mix.theirs: theirs}
+        present = second.scene.present() if second else []
+        theirs = chosen(panels.object_choices(present, session.table.number_of_second))
+        shown = panels.second_scene(second, session.table.from_second)
+        return {self.mix.second: shown, self.mix.theirs: theirs}
 
     # What controls do
 
     def load(self, session: Session) -> Update:
-        return self.after_opening(session) | self.after_second(session)
+        return self.after_opening(session)
 
     def open_scene(self, session: Session, number: float, pictures: float) -> Update:
         session.open(self.opened(whole(number), whole(pictures)))
@@ -130,8 +146,8 @@ class Page:
         return self.open_scene(session, number, pictures) | {self.scene.number: number}
 
     def open_files(self, session: Session, files: Any) -> Update:
-        images = read_uploads(file_paths(files), self.explorer.uploads, self.explorer.reader.size)
-        session.open(open_photos(self.explorer.reader, images))
+        photos = read_uploads(file_paths(files), self.explorer.uploads, self.explorer.reader.size)
+        session.open(open_photos(self.explorer.reader, photos))
         return self.after_opening(session)
 
     def open_second(self, session: Session, number: float) -> Update:
@@ -165,6 +181,13 @@ class Page:
         session.look(mode)
         return self.after_look(session)
 
+    def move(self, session: Session, way: str, k: int | None) -> Update:
+        if k is None:
+            raise UserError("there is no object to move")
+        session.moved = k
+        session.move_object(k, *WAYS[way])
+        return self.after_edit(session)
+
     def edit(self, session: Session, operation: Callable[..., None], *chosen: int | None) -> Update:
         if None in chosen:
             raise UserError("open a second scene first, and choose an object of each")
@@ -175,7 +198,7 @@ class Page:
 
     def _wire(self) -> None:
         scene, camera, mix, look = self.scene, self.camera, self.mix, self.look
-        opened = [part for part in self.everything if part is not mix.second]
+        opened = self.everything
         self._opens([scene.open.click, scene.number.submit], self.open_scene, [scene.number, scene.pictures], opened)
         self._opens([scene.surprise.click], self.open_surprise, [scene.pictures], opened)
         # As the browser names them: the framework's own reading leaves empty files behind.
@@ -192,7 +215,10 @@ class Page:
             self._follows(slider, bound(self.go_along, axis), [slider], [*seen, *places])
         for part in (camera.start, camera.end, camera.share):
             self._follows(part, self.go_between, [camera.start, camera.end, camera.share], [*seen, *places])
-        edited = [*seen, look.switches, mix.mine, self.report.facts]
+        edited = [*seen, look.switches, mix.mine, mix.moved, self.report.facts]
+        for way, button in zip(WAYS, mix.ways, strict=True):
+            gr.on([button.click], self.answering(bound(self.move, way)), [mix.moved], edited, **QUICK)
+        self._edits(mix.take_back, Session.undo, [], edited)
         self._edits(mix.exchange, Session.exchange_objects, [mix.mine, mix.theirs], edited)
         self._edits(mix.add, Session.take_object, [mix.theirs], edited)
         self._edits(mix.ground, Session.take_background, [], edited)
@@ -200,12 +226,12 @@ class Page:
 
     def _opens(self, triggers: list[Any], answer: Answer, inputs: list[Any], outputs: list[Any], **how: Any) -> None:
         """One at a time, of all users, and further clicks meanwhile do nothing."""
-        gr.on(triggers, self.answering(answer, self.rate_limit), inputs, outputs, **self.slow(), **how)
+        gr.on(triggers, self.opening(answer, self.rate_limit), inputs, outputs, **self.slow(), **how)
 
     def slow(self) -> dict[str, Any]:
         """Of everything that takes seconds; meanwhile the picture says so."""
         shown = {"show_progress": "minimal", "show_progress_on": [self.look.picture]}
-        return shown | {"concurrency_limit": 1, "concurrency_id": "slow", "api_visibility": "private"}
+        return shown | {"concurrency_limit": MOST_IN_LINE + 1, "concurrency_id": "slow", "api_visibility": "private"}
 
     def _follows(self, part: Any, answer: Answer, inputs: list[Any], outputs: list[Any]) -> None:
         """Of many fast moves, only the last one waiting is answered."""
@@ -214,14 +240,16 @@ class Page:
     def _edits(self, button: gr.Button, operation: Callable[..., None], inputs: list[Any], outputs: list[Any]) -> None:
         gr.on([button.click], self.answering(bound(self.edit, operation)), inputs, outputs, **QUICK)
 
-    def answering(self, answer: Answer, rate_limit: RateLimit | None = None) -> Callable[..., Any]:
-        """What a user did wrong becomes a note on the page."""
+    def opening(self, answer: Answer, rate_limit: RateLimit | None = None) -> Callable[..., Any]:
+        """`answering` for what takes seconds: one after another, and not for tabs that were closed meanwhile."""
 
-        def answered(request: gr.Request, *values: Any) -> Any:
+        def opened(request: gr.Request, *values: Any) -> Any:
+            tab, address = str(request.session_hash), str(request.client and request.client.host)
             try:
-                if rate_limit is not None and not rate_limit.allows(str(request.session_hash)):
+                if rate_limit is not None and not rate_limit.allows(tab):
                     raise UserError("that was too fast; wait a second before you open another scene")
-                with self.sessions.session(str(request.session_hash)) as session:
+                turn = self.turns.turn(address, lambda: tab in self.gone)
+                with turn, self.sessions.session(tab) as session, self.pace.measured():
                     return answer(session, *values)
             except UserError as error:
                 gr.Warning(escape(str(error)), title="That did not work")
@@ -230,23 +258,56 @@ class Page:
                 forget_uploads(file_paths(values[0]), self.explorer.uploads)  # also where they were never read
                 return {self.scene.files: None}
 
+        return opened
+
+    def answering(self, answer: Answer) -> Callable[..., Any]:
+        """What a user did wrong becomes a note on the page."""
+
+        def answered(request: gr.Request, *values: Any) -> Any:
+            try:
+                with self.sessions.session(str(request.session_hash)) as session:
+                    return answer(session, *values)
+            except UserError as error:
+                gr.Warning(escape(str(error)), title="That did not work")
+                return gr.skip()
+
         return answered
 
     def closed(self, request: gr.Request) -> None:
+        self.gone.append(str(request.session_hash))
         self.sessions.drop(str(request.session_hash))
+
+
+class Pace:
+    """How long a scene takes to open, by those before: scenes at hand do not count."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._seconds = clock, 5.0
+
+    def seconds(self) -> int:
+        return min(max(2, round(self._seconds)), MOST_SECONDS)
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        start = self._clock()
+        yield
+        if (took := self._clock() - start) > AT_HAND:
+            self._seconds += 0.5 * (took - self._seconds)
 
 
 def bound(answer: Answer, *first: Any) -> Answer:
     return lambda session, *values: answer(session, *first, *values)
 
 
-def chosen_first(choices: list[tuple[str, int]]) -> gr.Dropdown:
-    return gr.Dropdown(choices=choices, value=choices[0][1] if choices else None)
+def chosen(choices: list[tuple[str, int]], before: int | None = None) -> gr.Dropdown:
+    """A list with the same choice as before, or its first one."""
+    values = [value for _, value in choices]
+    return gr.Dropdown(choices=choices, value=before if before in values else values[0] if values else None)
 
 
 def whole(number: Any) -> int:
     if not isinstance(number, int | float) or number != number // 1:
-        raise UserError("type a whole number")
+        raise UserError(f"{number:g} is no whole number" if isinstance(number, float) else "type a whole number")
     return int(number)
 
 
@@ -260,6 +321,6 @@ def file_paths(files: Any) -> list[str]:
 def build(explorer: Explorer) -> gr.Blocks:
     with gr.Blocks(title="viewslots explorer", analytics_enabled=False, delete_cache=(60, 600)) as blocks:
         page = Page(explorer)
-        blocks.load(page.answering(page.load), None, page.everything, **page.slow())
+        blocks.load(page.opening(page.load), None, page.everything, **page.slow())
         blocks.unload(page.closed)
     return blocks.queue(max_size=MOST_QUEUED, default_concurrency_limit=AT_ONCE, api_open=False)

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from viewslots.explorer import panels
-from viewslots.explorer.opened import MOST_NUMBER, MOST_PICTURES
+from viewslots.explorer.opened import MOST_PICTURES
 from viewslots.explorer.paint import MODES
 from viewslots.explorer.session import REACH
 from viewslots.explorer.uploads import MOST_FILES
@@ -20,18 +20,22 @@ PAD_WAYS = ("left and right on the pad", "up and down on the pad")
 FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif"]
 MONO_FONTS = ["ui-monospace", "Menlo", "Consolas", "monospace"]
 
-INTRODUCTION = """# Turn the camera
+INTRODUCTION = """# viewslots: turn the camera
 A model was shown a few pictures of one scene, taken from places it was not told. Here you see what it understood: which
 objects there are, what hides behind what, and how all of it looks from somewhere else. Nobody ever told it what an
 object is."""
 CAMERA = """Drag the dot, or use its arrow keys: left and right, up and down are the two directions in which the given
-pictures differ most. The sliders are the same directions, and finer ones."""
+pictures differ most. Rings with numbers are the places of the pictures. Beyond the dashed line the model guesses: 99 of
+100 viewpoints that it knows lie within. The sliders are the same directions, and finer ones."""
+WAYS = {"left": (-0.1, 0.0), "right": (0.1, 0.0), "up": (0.0, -0.1), "down": (0.0, 0.1)}
+"""Shares of the picture by which one click moves an object: right, down."""
 
 
 @dataclass(frozen=True, eq=False)
 class PictureParts:
     """The large picture and how to look at it."""
 
+    notice: gr.HTML
     picture: gr.HTML
     mode: gr.Radio
     switches: gr.CheckboxGroup
@@ -65,8 +69,12 @@ class ReportParts:
 
 @dataclass(frozen=True, eq=False)
 class MixParts:
-    """Two scenes: what to take from the second one."""
+    """Edits: where an object stands, and what to take from a second scene."""
 
+    moved: gr.Dropdown
+    ways: tuple[gr.Button, ...]
+    """In the order of WAYS."""
+    take_back: gr.Button
     other_number: gr.Number
     open_other: gr.Button
     mine: gr.Dropdown
@@ -98,22 +106,25 @@ def parts_of(group: Any) -> Iterator[Any]:
 
 
 def laid_out(directions: int) -> Controls:
-    """Wide: pictures on the left, controls and figures on the right. Narrow: the large picture stays in sight."""
+    """Wide: the large picture on the left stays in sight beside all controls and facts on the right; pictures below.
+    Narrow: the large picture stays at the top."""
     gr.Markdown(INTRODUCTION)
+    notice = gr.HTML(elem_id="notice", js_on_load=None)
     with gr.Row(elem_classes="vs-columns"):
-        with gr.Column(scale=5, min_width=320):
-            look = picture_parts()
-            given, layers = gr.HTML(elem_id="given", js_on_load=None), gr.HTML(elem_id="layers", js_on_load=None)
+        with gr.Column(scale=5, min_width=320, elem_classes="vs-stays"):
+            look = picture_parts(notice)
         with gr.Column(scale=4, min_width=320):
             scene = scene_parts()
             camera = camera_parts(directions)
+            mix = mix_parts()
             facts = gr.HTML(elem_id="facts", js_on_load=None)
-    mix = mix_parts()
+    given, layers = gr.HTML(elem_id="given", js_on_load=None), gr.HTML(elem_id="layers", js_on_load=None)
     return Controls(look, scene, camera, ReportParts(given, layers, facts), mix)
 
 
-def picture_parts() -> PictureParts:
+def picture_parts(notice: gr.HTML) -> PictureParts:
     return PictureParts(
+        notice=notice,
         picture=gr.HTML(panels.waiting(), elem_id="picture", js_on_load=None, min_height=320),
         mode=gr.Radio(list(MODES), value=MODES[0], label="Look at it as", elem_id="mode"),
         switches=gr.CheckboxGroup([], label="Switch on and off", elem_id="switches"),
@@ -121,7 +132,8 @@ def picture_parts() -> PictureParts:
 
 
 def scene_number(value: int, label: str, name: str) -> gr.Number:
-    return gr.Number(value, label=label, precision=0, minimum=0, maximum=MOST_NUMBER, elem_id=name, min_width=120)
+    """Without the framework's bounds, which round, and answer with an error that says nothing."""
+    return gr.Number(value, label=label, elem_id=name, min_width=120)
 
 
 def inset(text: str) -> None:
@@ -145,11 +157,11 @@ def scene_parts() -> SceneParts:
             surprise = gr.Button("Surprise me", elem_id="surprise", min_width=120)
         with gr.Accordion("Or use your own pictures", open=False, elem_id="own"):
             gr.Markdown(
-                f"One to {MOST_FILES} pictures of one scene from different sides. Of each the middle is cut out in the "
-                "shape that the model knows, and read; then they are thrown away: nothing is kept on disk or sent "
-                "elsewhere."
+                f"One to {MOST_FILES} pictures of one scene from different sides, or a short video. Of each the middle "
+                "is cut out in the shape that the model knows, and read; then the files are thrown away: nothing is "
+                "kept on disk or sent elsewhere."
             )
-            files = gr.File(file_count="multiple", label="Your pictures", height=120, elem_id="files")
+            files = gr.File(file_count="multiple", label="Your pictures or video", height=120, elem_id="files")
     return SceneParts(number, pictures, open_it, surprise, files)
 
 
@@ -179,11 +191,17 @@ def camera_parts(directions: int) -> CameraParts:
 
 
 def mix_parts() -> MixParts:
-    with gr.Accordion("Mix two scenes: exchange objects and backgrounds", open=False, elem_id="mix"), gr.Row():
-        with gr.Column(scale=4, min_width=300):
+    with gr.Group():
+        inset("<h3>Change the scene</h3>")
+        moved = gr.Dropdown([], label="Move this object", elem_id="moved", min_width=120)
+        with gr.Row():
+            ways = tuple(gr.Button(name, elem_id=f"move-{name}", min_width=60) for name in WAYS)
+            back = gr.Button("Undo", elem_id="take-back", min_width=60)
+        with gr.Accordion("Mix two scenes: exchange objects and backgrounds", open=False, elem_id="mix"):
             with gr.Row():
                 number = scene_number(SECOND_SCENE, "Second scene", "other")
                 open_other = gr.Button("Open it", elem_id="open-other", min_width=120)
+            second = gr.HTML(panels.second_scene(None), elem_id="second", js_on_load=None)
             with gr.Row():
                 mine = gr.Dropdown([], label="Object of this scene", elem_id="mine", min_width=120)
                 theirs = gr.Dropdown([], label="Object of the second", elem_id="theirs", min_width=120)
@@ -193,9 +211,7 @@ def mix_parts() -> MixParts:
             with gr.Row():
                 ground = gr.Button("Take its background", elem_id="ground", min_width=140)
                 undo = gr.Button("Undo", elem_id="undo", min_width=140)
-        with gr.Column(scale=5, min_width=300):
-            second = gr.HTML(panels.second_scene(None), elem_id="second", js_on_load=None)
-    return MixParts(number, open_other, mine, theirs, exchange, add, ground, undo, second)
+    return MixParts(moved, ways, back, number, open_other, mine, theirs, exchange, add, ground, undo, second)
 
 
 def asset(name: str) -> str:

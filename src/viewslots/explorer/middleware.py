@@ -1,27 +1,37 @@
 """The middleware before the web server: who may ask, for what, how much, and what an answer allows the browser.
 
 The page needs a dozen addresses. All others that the web framework offers, such as reading files, fetching from other
-sites and calling functions without the page, are closed here, and stay closed whatever a later version adds.
+sites and calling functions without the page, are closed here, and stay closed whatever a later version adds. Uploads
+are taken here, not by the framework. Where others than this machine can reach the page, whoever asks must know a token:
+it is part of the address that is printed at the start, and then a cookie.
 """
 
+import asyncio
+import hmac
 import json
 import re
-import stat
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
 
+from viewslots.errors import UserError
+from viewslots.explorer.uploads import Waiting, owner_of, stored
+
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-UPLOAD, JOIN = "/gradio_api/upload", "/gradio_api/queue/join"
+UPLOAD, JOIN, PROGRESS = "/gradio_api/upload", "/gradio_api/queue/join", "/gradio_api/upload_progress"
+STARTUP = "/gradio_api/startup-events"
+"""What the framework asks itself when it starts, without a cookie; it tells nothing."""
 OPEN_TO_READ = re.compile(
     r"/|/config/?|/theme\.css|/gradio_api/theme\.css|/favicon\.ico|/robots\.txt"
     r"|/(assets|static|svelte)/[\w./@-]+"
@@ -33,8 +43,11 @@ BURST, PER_SECOND = 30, 60.0
 MOST_QUESTION = 64 * 1024
 """Bytes of a request that is no upload: settings of the page, never pictures."""
 MOST_TABS = 4096
-LEFT_OVER = 600.0
-"""Seconds after which an upload that nobody has read is thrown away."""
+PATIENCE, UPLOAD_PATIENCE = 10.0, 120.0
+"""Seconds within which a request, or an upload, must have arrived whole."""
+UPLOADS_IN_A_ROW, UPLOADS_PER_SECOND = 12, 0.5
+"""Of one address."""
+COOKIE, JSON = "viewslots", "application/json"
 LOOPBACK = frozenset(["127.0.0.1", "localhost", "::1", "[::1]"])
 HEADERS = {
     "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
@@ -85,12 +98,17 @@ class AccessMiddleware:
     """The address that the server is bound to."""
     folder: Path
     """Where uploads wait until they are read."""
+    waiting: Waiting
+    """How much room there is for them."""
     most_upload: int
     """Bytes of one upload, all its files together."""
-    most_waiting: int
-    """Bytes of all files in the folder."""
+    token: str | None = None
+    """What whoever asks must know; None where this machine alone can ask."""
     rate_limit: RateLimit = field(default_factory=lambda: RateLimit(BURST, PER_SECOND))
     """Of the questions of one tab."""
+    upload_limit: RateLimit = field(default_factory=lambda: RateLimit(UPLOADS_IN_A_ROW, UPLOADS_PER_SECOND))
+    """Of the uploads of one address."""
+    patience: tuple[float, float] = (PATIENCE, UPLOAD_PATIENCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -98,34 +116,84 @@ class AccessMiddleware:
         if scope["type"] != "http":
             return None
         try:
-            receive = await self.checked(scope, receive)
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+            self.check_host(headers.get("host", ""))
+            check_address(scope["method"], scope["path"])
+            if self.token is not None and scope["path"] != STARTUP and not knows(self.token, headers):
+                return await self.admit(scope, send)
+            if scope["path"] == PROGRESS:  # of uploads that the framework takes: there are none
+                return await reply(with_headers(send), 200, 'data: {"msg": "done"}\n\n', "text/event-stream")
+            if scope["method"] != "POST":
+                return await self.app(scope, receive, with_headers(send))
+            check_origin(headers)
+            if scope["path"] == UPLOAD:
+                return await self.take_upload(scope, headers, receive, send)
+            receive = await self.question(scope["path"], headers, receive)
         except Refusal as refusal:
             return await refuse(send, refusal)
         await self.app(scope, receive, with_headers(send))
 
-    async def checked(self, scope: Scope, receive: Receive) -> Receive:
-        """Passes the request on, or raises."""
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        self.check_host(headers.get("host", ""))
-        check_address(scope["method"], scope["path"])
-        if scope["method"] != "POST":
-            return receive
-        check_origin(headers)
-        length = body_length(headers, self.most_upload if scope["path"] == UPLOAD else MOST_QUESTION)
-        if scope["path"] == UPLOAD and waiting_bytes(self.folder) + length > self.most_waiting:
-            raise Refusal(503, "too many uploads are waiting; try again in a minute")
-        if scope["path"] != JOIN:
-            return receive
-        body = await whole_body(receive, length)
-        if not self.rate_limit.allows(asking_tab(body)):
+    async def question(self, path: str, headers: dict[str, str], receive: Receive) -> Receive:
+        """The whole of it, or it is refused: nobody is waited for who does not go on."""
+        body = await self.in_time(whole_body(receive, body_length(headers, MOST_QUESTION)), self.patience[0])
+        if path == JOIN and not self.rate_limit.allows(asking_tab(body)):
             raise Refusal(503, '{"detail": "too many clicks at once; try again"}')
         return replayed(body, receive)
 
+    async def take_upload(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
+        """Answers with the places of the files, as the framework would."""
+        from starlette.datastructures import Headers
+
+        owner, length = owner_of(client_of(scope)), body_length(headers, self.most_upload)
+        if not self.upload_limit.allows(owner):
+            raise Refusal(503, "too many uploads in a row; try again in some seconds")
+        try:
+            with self.waiting.room(owner, length):
+                stream = parts_of(receive, length)
+                coming = stored(Headers(scope=scope), stream, self.folder, owner)
+                places = await self.in_time(coming, self.patience[1])
+        except UserError as error:
+            raise Refusal(503 if "waiting" in str(error) else 400, str(error)) from error
+        await reply(with_headers(send), 200, json.dumps(places), JSON)
+
+    @staticmethod
+    async def in_time(coming: Awaitable[T], seconds: float) -> T:
+        try:
+            return await asyncio.wait_for(coming, seconds)
+        except TimeoutError as error:
+            raise Refusal(408, "the request did not arrive in time") from error
+
+    async def admit(self, scope: Scope, send: Send) -> None:
+        """Whoever comes by the printed address gets the cookie, and an address without the token."""
+        assert self.token is not None
+        given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
+        if scope["path"] != "/" or not hmac.compare_digest(given.encode(), self.token.encode()):
+            raise Refusal(401, "open the address that `viewslots explore` printed: it has a token")
+        cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
     def check_host(self, host: str) -> None:
-        """Another site whose name is made to point at this machine must not read the page (DNS rebinding)."""
+        """Another site whose name is made to point at this machine must not read the page (DNS rebinding). Where there
+        is a token, such a site has no cookie."""
         name = host.rsplit(":", 1)[0] if re.search(r":\d+$", host) else host
-        if self.host in LOOPBACK and name not in LOOPBACK:
+        if self.token is None and name not in LOOPBACK:
             raise Refusal(421, "this page answers to 127.0.0.1 and localhost alone")
+
+
+def knows(token: str, headers: dict[str, str]) -> bool:
+    found = SimpleCookie()
+    try:
+        found.load(headers.get("cookie", ""))
+    except CookieError:
+        return False
+    return COOKIE in found and hmac.compare_digest(found[COOKIE].value.encode(), token.encode())
+
+
+def client_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 def check_origin(headers: dict[str, str]) -> None:
@@ -151,33 +219,22 @@ def body_length(headers: dict[str, str], most: int) -> int:
     return int(declared)
 
 
-def waiting_bytes(folder: Path) -> int:
-    """Files may vanish while they are counted: they are read and removed all the time.
-
-    What nobody has read for ten minutes is left over from an upload that broke off, and goes.
-    """
-    total, old = 0, time.time() - LEFT_OVER
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            entry = path.lstat()
-            if stat.S_ISREG(entry.st_mode) and entry.st_mtime < old:
-                path.unlink()
-            else:
-                total += entry.st_size
-    return total
-
-
-async def whole_body(receive: Receive, length: int) -> bytes:
-    parts, more = [], True
+async def parts_of(receive: Receive, length: int) -> AsyncGenerator[bytes, None]:
+    """A body as it comes, no longer than it said."""
+    more, left = True, length
     while more:
         message = await receive()
         if message["type"] != "http.request":
             raise Refusal(400, "cut off")
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-        if sum(map(len, parts)) > length:
+        part = message.get("body", b"")
+        left, more = left - len(part), message.get("more_body", False)
+        if left < 0:
             raise Refusal(413, "longer than it said")
-    return b"".join(parts)
+        yield part
+
+
+async def whole_body(receive: Receive, length: int) -> bytes:
+    return b"".join([part async for part in parts_of(receive, length)])
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
@@ -228,9 +285,18 @@ def with_headers(send: Send) -> Send:
 
 
 async def refuse(send: Send, refusal: Refusal) -> None:
-    text = refusal.text.encode()
-    kind = b"application/json" if refusal.text.startswith("{") else b"text/plain; charset=utf-8"
-    headers = [(b"content-type", kind), (b"content-length", str(len(text)).encode())]
-    headers += [(b"connection", b"close")]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
+    await reply(
+        send, refusal.status, refusal.text, JSON if refusal.text.startswith("{") else "text/plain; charset=utf-8"
+    )
+
+
+async def reply(send: Send, status: int, text: str, kind: str) -> None:
+    """A whole answer, after which the connection ends."""
+    body = text.encode()
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -17,16 +17,18 @@ from viewslots.metrics.score import METRICS, match, score_scenes
 from viewslots.scenes.spec import Scene, SceneObject
 from viewslots.scenes.tabletop.table_scene import TableScene
 from viewslots.scenes.world import World
-from viewslots.types import BACKGROUND, Decomposition, Extent, Pictures, sides
+from viewslots.types import BACKGROUND, COVERED, Decomposition, Extent, Pictures, sides
 from viewslots.viewpoints.edits import surest_first
 from viewslots.viewpoints.familiarity import unfamiliarity
+from viewslots.viewpoints.photos import Pictured
 from viewslots.viewpoints.scene import InferredScene, Reader, View, decomposition_of
 
 SPLIT = "test1"
 """Scenes of a key of their own, which training never draws."""
 MOST_NUMBER = 999_999_999
 MOST_PICTURES = 6
-
+SCREEN = 1280
+"""Pixels of the longer side of photos that are kept for a tab."""
 
 Scenes = World | SplitArrays
 """Where numbered scenes come from: rendered, or out of a data set."""
@@ -131,7 +133,7 @@ def open_numbered(reader: Reader, scenes: Scenes | None, number: int, pictures: 
     if isinstance(scenes, SplitArrays):
         return open_stored(reader, scenes, number, pictures)
     fresh = fresh_scene(scenes, number, pictures, reader.device.type)
-    scene = surest_first(reader.decompose(list(fresh.pictures.image[0])))
+    scene = replace(surest_first(reader.decompose(list(fresh.pictures.image[0]))), photos=())  # no larger than it sees
     truth = scene_truth(fresh.pictures, reader.device)
     return Opened(f"Scene {number}", scene, rebuilt_views(scene), fresh.names, truth)
 
@@ -146,7 +148,8 @@ def open_stored(reader: Reader, split: SplitArrays, number: int, pictures: int) 
     known = truth if truth.scene_segment is not None else None
     names = tuple(f"true object {k + 1}" for k in range(split.size.slots))
     called = "" if split.scene_names is None else f": {split.scene_names[scene_number]}"
-    return Opened(f"Scene {scene_number} of {split.name}{called}", scene, rebuilt_views(scene), names, known)
+    title = f"Scene {scene_number} of {split.name}{called}"
+    return Opened(title, scene, rebuilt_views(scene), names, known, unfamiliarity(scene))
 
 
 def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
@@ -158,9 +161,10 @@ def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
     return Opened(f"Imagined scene {number}", scene, rebuilt_views(scene))
 
 
-def open_photos(reader: Reader, images: Float[Tensor, "M 3 H W"]) -> Opened:
-    """Let the model read a user's own pictures, already checked and cut to its size."""
+def open_photos(reader: Reader, images: Pictured) -> Opened:
+    """Let the model read a user's own pictures, already checked. They are kept as large as a screen shows them."""
     scene = surest_first(reader.decompose(images))
+    scene = replace(scene, photos=tuple(photo.reduced(SCREEN) for photo in scene.photos))
     return Opened("Your pictures", scene, rebuilt_views(scene), warning=unfamiliarity(scene))
 
 
@@ -184,10 +188,16 @@ class ObjectFact:
     """Probability that it is there."""
     name: str | None
     """The true object that it stands for; None where there is no truth, or none fits."""
-    place: int
-    """1 is the nearest, in the picture that is asked about."""
-    true_place: int | None
-    """Among the true objects seen in that picture; None if it is not one of them."""
+
+
+@dataclass(frozen=True)
+class PairFact:
+    """Two found objects whose complete shapes meet in a picture: of such pairs alone a picture tells the order."""
+
+    near: int
+    far: int
+    right: bool | None
+    """None where there is no truth, or where the true objects do not meet."""
 
 
 @dataclass(frozen=True)
@@ -197,13 +207,15 @@ class Facts:
     true_count: int | None
     """True objects of which a pixel is seen in at least one picture."""
     objects: tuple[ObjectFact, ...]
-    """Nearest first."""
+    """The surest first."""
+    pairs: tuple[PairFact, ...]
+    """In the picture that is asked about."""
     missed: tuple[str, ...]
     """True objects seen somewhere that no found object stands for."""
-    true_order: tuple[str, ...]
-    """Names of the true objects seen in the picture, nearest first."""
     scores: dict[str, float | None] | None
     """The eight metrics by name; None where there is no truth."""
+    trusted: bool = True
+    """False where the pictures are unlike what the model knows."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -214,23 +226,30 @@ def facts_of(opened: Opened, picture: int) -> Facts:
     scene, view, truth = opened.scene, opened.rebuilt[picture], opened.truth
     answer = decomposition_of(scene, opened.rebuilt)
     stands_for = {} if truth is None else matched(answer, truth)
-    true_order = [] if truth is None else true_nearest_first(truth, picture)
-    objects = []
-    for place, k in enumerate(view.nearest_first(), 1):
-        g = stands_for.get(k)
-        true_place = true_order.index(g) + 1 if g in true_order else None
-        name = None if g is None else opened.names[g]
-        objects.append(ObjectFact(k, float(scene.presence[k]), name, place, true_place))
+    names = {k: opened.names[g] for k, g in stands_for.items()}
     visible = [] if truth is None else visible_objects(truth)
     return Facts(
         picture=picture,
         found=scene.count,
         true_count=None if truth is None else len(visible),
-        objects=tuple(objects),
+        objects=tuple(ObjectFact(k, float(scene.presence[k]), names.get(k)) for k in scene.present()),
+        pairs=tuple(
+            PairFact(near, far, nearer(truth, picture, stands_for.get(near), stands_for.get(far)))
+            for near, far in view.overlapping()
+        ),
         missed=tuple(opened.names[g] for g in visible if g not in stands_for.values()),
-        true_order=tuple(opened.names[g] for g in true_order),
         scores=None if truth is None else scores_of(answer, truth),
+        trusted=opened.warning is None,
     )
+
+
+def nearer(truth: SceneTruth | None, picture: int, g: int | None, other: int | None) -> bool | None:
+    """Whether true object g stands before another one; None where that is unknown, or they do not meet."""
+    if truth is None or g is None or other is None or truth.shapes is None or truth.depth_order is None:
+        return None
+    inside = truth.shapes[0, picture, [g, other]] >= COVERED
+    order = truth.depth_order[0, picture]
+    return bool(order[g] > order[other]) if bool(inside.all(0).any()) else None
 
 
 def scores_of(answer: Decomposition, truth: SceneTruth) -> dict[str, float | None]:
@@ -243,14 +262,6 @@ def visible_objects(truth: SceneTruth) -> list[int]:
     """True objects with at least one pixel in sight."""
     assert truth.segment is not None
     return objects_in(truth.segment)
-
-
-def true_nearest_first(truth: SceneTruth, picture: int) -> list[int]:
-    """True objects seen in one picture, from near to far."""
-    if truth.depth_order is None or truth.segment is None:
-        return []
-    order = truth.depth_order[0, picture].tolist()
-    return sorted(objects_in(truth.segment[0, picture]), key=lambda g: -order[g])
 
 
 def objects_in(segment: UInt8[Tensor, "*views H W"]) -> list[int]:

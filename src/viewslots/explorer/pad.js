@@ -1,16 +1,34 @@
 // A two-dimensional pad that holds two numbers, moved by pointer or arrow keys. A third number counts its moves. Every
 // answer repeats the last move that the server has heard of; until the newest one has been heard of, answers come too
 // late, and the pad stays where the hand has put it. Listeners sit on the element around the pad, which stays when the
-// framework paints the inner part anew. `element`, `props`, `trigger` and `watch` are the framework's.
+// framework paints the inner part anew. A fifth value has the places of the
+// pictures, a sixth the line beyond which the model guesses. `element`, `props`, `trigger` and `watch` are the framework's.
 const reach = REACH;
-let moved = [0, 0, 0], heard = 0;
+let moved = [0, 0, 0], heard = 0, marks = [], horizon = [];
+const inside = v => Math.max(0, Math.min(100, 50 + v / reach * 50));
+const mark = () => {
+  const line = element.querySelector('.vs-known polygon'), around = element.querySelector('.vs-marks');
+  if (!line || !around) return;
+  line.setAttribute('points', horizon.map(([x, y]) => `${50 + x / reach * 50},${50 - y / reach * 50}`).join(' '));
+  around.replaceChildren(...marks.map(([x, y], k) => {
+    const ring = document.createElement('div');
+    ring.className = 'vs-mark';
+    ring.textContent = k + 1;
+    ring.style.left = inside(x) + '%';
+    ring.style.top = (100 - inside(y)) + '%';
+    return ring;
+  }));
+};
 const place = () => {
-  const [, , count, answered] = props.value || moved;
+  const [, , count, answered, places, line] = props.value || moved;
+  if (places) marks = places;
+  if (line) horizon = line;
+  mark();
   if (answered && count === moved[2]) heard = count;
   if (count < moved[2] && heard < moved[2]) props.value = moved;
   const dot = element.querySelector('.vs-dot'), pad = element.querySelector('.vs-pad');
   if (!dot || !pad) return;
-  const [x, y] = props.value || [0, 0], inside = v => Math.max(0, Math.min(100, 50 + v / reach * 50));
+  const [x, y] = props.value || [0, 0];
   dot.style.left = inside(x) + '%';
   dot.style.top = (100 - inside(y)) + '%';
   pad.dataset.x = x; pad.dataset.y = y;

@@ -10,11 +10,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from viewslots.figures.sheets import object_colors
+from viewslots.viewpoints.outlines import hidden, outlines, svg_path
 from viewslots.viewpoints.scene import View
 
 SIDE = 320
 """Pixels of the longer side of the large picture."""
 MODES = ("Picture", "X-ray", "Objects in colour", "Near and far")
+LIGHT, DARKEST, GROUND = (1.0, 0.93, 0.75), 0.25, (0.10, 0.16, 0.30)
+"""Of "Near and far": the nearest object, how much of that is left of the farthest one, what lies behind all."""
 NEUTRAL = 0.5
 """Grey of what is switched off."""
 Rgb = UInt8[np.ndarray, "H W 3"]
@@ -26,7 +29,7 @@ def painted(view: View, mode: str, background: bool) -> Rgb:
     """The large picture in one of MODES, without the background layer if that is switched off."""
     scene = enlarged(plain(view, background))
     if mode == "X-ray":
-        return as_bytes(x_ray(scene, view))
+        return as_bytes(0.75 * greyed(scene))  # outlines lie over it, as lines
     if mode == "Objects in colour":
         return as_bytes(tinted(scene, enlarged(view.masks[1:]), palette(view)))
     if mode == "Near and far":
@@ -53,24 +56,14 @@ def enlarged(values: Float[Tensor, "C H W"], side: int = SIDE) -> NDArray[np.flo
     return larger[0].clamp(0, 1).permute(1, 2, 0).cpu().numpy()
 
 
-def x_ray(scene: NDArray[np.float32], view: View) -> NDArray[np.float64]:
-    """Outlines of the complete shapes over the greyed picture, far ones first; what is hidden is filled."""
-    result = 0.75 * greyed(scene)
-    complete, seen, colors = enlarged(view.complete), enlarged(view.masks[1:]), palette(view)
+def x_ray_lines(view: View, height: int, width: int) -> list[tuple[int, str, str]]:
+    """Of every shown object, far ones first: its index, and as SVG paths its complete outline and what is hidden."""
+    drawn = []
     for k in reversed(view.nearest_first()):
-        inside = complete[..., k] >= 0.5
-        hidden = inside & (seen[..., k] < 0.5)
-        result[hidden] = 0.55 * result[hidden] + 0.45 * colors[k]
-        result[rim(inside)] = colors[k]
-    return result
-
-
-def rim(inside: NDArray[np.bool_], width: int = 3) -> NDArray[np.bool_]:
-    """The border of a region, `width` pixels deep, within it."""
-    core = np.pad(inside, 1)
-    for _ in range(width):
-        core[1:-1, 1:-1] &= core[:-2, 1:-1] & core[2:, 1:-1] & core[1:-1, :-2] & core[1:-1, 2:]
-    return inside & ~core[1:-1, 1:-1]
+        behind = hidden(view.complete[k], view.masks[k + 1])
+        whole, covered = (svg_path(outlines(shape, height, width)) for shape in (view.complete[k], behind))
+        drawn.append((k, whole, covered))
+    return drawn
 
 
 def tinted(
@@ -86,10 +79,17 @@ def depth_shaded(view: View) -> NDArray[np.float64]:
     order = view.nearest_first()
     shades = np.zeros(len(view.complete))
     for place, k in enumerate(order):
-        shades[k] = 1 - 0.75 * place / max(len(order) - 1, 1)
+        shades[k] = 1 - (1 - DARKEST) * place / max(len(order) - 1, 1)
     seen = enlarged(view.masks[1:])
-    ground = (1 - seen.sum(-1, keepdims=True)).clip(0, 1) * np.array([0.10, 0.16, 0.30])
-    return ground + (seen @ shades)[..., None] * np.array([1.0, 0.93, 0.75])
+    ground = (1 - seen.sum(-1, keepdims=True)).clip(0, 1) * np.array(GROUND)
+    return ground + (seen @ shades)[..., None] * np.array(LIGHT)
+
+
+def depth_legend() -> tuple[str, str, str]:
+    """Colours of the nearest object, the farthest one and the ground, for CSS."""
+    near, far = np.array(LIGHT), DARKEST * np.array(LIGHT)
+    first, last, ground = (f"rgb({','.join(map(str, as_bytes(one)))})" for one in (near, far, np.array(GROUND)))
+    return first, last, ground
 
 
 def greyed(scene: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -5,39 +5,56 @@ The HTML is in panels.html.j2. It escapes all text, though all of it is ours: no
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from PIL import Image
 
 from viewslots.explorer.opened import Facts, Opened
-from viewslots.explorer.paint import as_bytes, background_pictures, layer_pictures, palette, small
+from viewslots.explorer.paint import (
+    as_bytes,
+    background_pictures,
+    depth_legend,
+    layer_pictures,
+    palette,
+    small,
+    x_ray_lines,
+)
 from viewslots.explorer.session import Session
 from viewslots.figures.grid import data_uri
+from viewslots.figures.photos import photo_overlay
 
 Pixels = UInt8[np.ndarray, "H W C"]
 
 METRIC_WORDS = {
     "ARI-A": (
-        "ARI of the whole picture",
-        "How well pixels are sorted into objects and background, over all pictures; 0 is chance.",
+        "all pixels",
+        "Adjusted Rand index: how well pixels are sorted into objects and background, over all pictures; 0 is chance.",
     ),
-    "AMI-A": ("AMI of the whole picture", "The same question, measured in mutual information; 0 is chance."),
-    "ARI-O": ("ARI of objects", "How well the pixels of objects are sorted into the right ones; 0 is chance."),
-    "AMI-O": ("AMI of objects", "The same question, measured in mutual information; 0 is chance."),
+    "AMI-A": ("all pixels", "Adjusted mutual information: the same question; 0 is chance."),
+    "ARI-O": (
+        "pixels of objects",
+        "Adjusted Rand index: how well the pixels of objects are sorted into the right ones; 0 is chance.",
+    ),
+    "AMI-O": ("pixels of objects", "Adjusted mutual information: the same question; 0 is chance."),
     "IoU": (
-        "IoU of complete shapes",
-        "Overlap of guessed and true complete shapes, hidden parts included, over their union.",
+        "complete shapes",
+        "Intersection over union of guessed and true complete shapes, hidden parts included.",
     ),
-    "F1": ("F1 of complete shapes", "The same overlap, over the mean of both areas."),
-    "OCA": ("Count", "1 if the number of objects is right, else 0."),
-    "OOA": ("Depth order", "Share of overlapping pairs of which the nearer one is told rightly, weighted by overlap."),
+    "F1": ("complete shapes", "The same overlap, over the mean of both areas."),
+    "OCA": ("count", "Object counting accuracy: 1 if the number of objects is right, else 0."),
+    "OOA": (
+        "depth order",
+        "Object ordering accuracy: share of overlapping pairs whose nearer one is told rightly, weighted by overlap.",
+    ),
 }
-"""Metric -> what it is called on the page, and what it means."""
+"""Metric -> a plain word beside its name, and what it means."""
+SMALL, JPEG_QUALITY = 128, 90
 
 
 @cache
@@ -45,7 +62,7 @@ def macros() -> Any:
     environment = Environment(
         loader=PackageLoader("viewslots", "explorer"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"png": png, "data_uri": data_uri}
+    environment.filters |= {"png": png, "data_uri": data_uri, "picture": picture}
     return environment.get_template("panels.html.j2").module
 
 
@@ -60,49 +77,89 @@ def waiting() -> str:
     return str(macros().waiting())
 
 
-def main_picture(session: Session) -> str:
-    """The large picture, and links that save what is shown."""
-    title = session.table.opened.title
-    address = data_uri(png(session.picture()), "image/png")
+def picture(pixels: Pixels) -> str:
+    """Photos as JPEG, which is a tenth of the size; pictures as small as the model sees them exactly."""
+    if max(pixels.shape[:2]) <= SMALL:
+        return data_uri(png(pixels), "image/png")
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=JPEG_QUALITY)
+    return data_uri(file.getvalue(), "image/jpeg")
+
+
+def notice(session: Session) -> str:
+    """Above everything, where an answer means little."""
+    return str(macros().notice(session.table.opened.warning))
+
+
+def main_picture(session: Session, seconds: int = 5) -> str:
+    """The large picture, and links that save what is shown. `seconds`: how long the next scene will take."""
+    table = session.table
+    address, kind = shown_picture(session)
     numbers = data_uri(json.dumps(session.to_json(), indent=1).encode(), "application/json")
-    name = "viewslots-" + "".join(sign if sign.isalnum() else "-" for sign in title.lower())
-    return str(macros().main_picture(address, described(session), title, session.table.edits, name, numbers))
+    name = "viewslots-" + "".join(sign if sign.isalnum() else "-" for sign in table.opened.title.lower())
+    legend = depth_legend() if table.mode == "Near and far" else None
+    words = described(session), table.opened.title, table.edits
+    return str(macros().main_picture(address, *words, name, kind, numbers, seconds, session.guesses(), legend))
+
+
+def shown_picture(session: Session) -> tuple[str, str]:
+    """The address of the large picture, and its kind: an X-ray is SVG, whose outlines are as sharp as the screen."""
+    pixels = session.picture()
+    base = data_uri(png(pixels), "image/png")
+    if session.table.mode != "X-ray":
+        return base, "PNG"
+    height, width = pixels.shape[:2]
+    colours = [f"rgb({','.join(map(str, one))})" for one in as_bytes(palette(session.table.rendered)).tolist()]
+    lines = [(colours[k], *paths) for k, *paths in x_ray_lines(session.table.rendered, height, width)]
+    drawn = str(macros().x_ray(Markup(base), width, height, lines))
+    return data_uri(drawn.encode(), "image/svg+xml"), "SVG"
 
 
 def described(session: Session) -> str:
     """The large picture in words, for those who cannot see it."""
     table = session.table
-    order = ", ".join(str(k + 1) for k in table.rendered.nearest_first()) or "none"
+    shown = ", ".join(str(table.number(k)) for k in sorted(table.shown)) or "none"
+    pairs = [f"{table.number(near)} before {table.number(far)}" for near, far in table.rendered.overlapping()]
     ground = "with" if table.background else "without"
-    return f"{table.mode} of {table.opened.title}, {ground} background; objects from near to far: {order}"
+    order = f"; where they overlap: {', '.join(pairs)}" if pairs else ""
+    return f"{table.mode} of {table.opened.title}, {ground} background; objects: {shown}{order}"
 
 
 def given_and_rebuilt(opened: Opened) -> str:
-    """A column for each picture: what the model was shown, and what it rebuilt from its understanding."""
-    seen, rebuilt = map(small, opened.images), (small(view.image) for view in opened.rebuilt)
-    return str(macros().given_and_rebuilt(list(zip(seen, rebuilt, strict=True)), opened.warning))
+    """A column for each picture: what the model was shown, what it rebuilt from its understanding, and for a user's own
+    pictures what it found, in their pixels."""
+    photos = opened.scene.photos
+    seen = [photo.pixels.astype(np.uint8) for photo in photos] or [small(image) for image in opened.images]
+    rebuilt = [small(view.image) for view in opened.rebuilt]
+    overlays = [
+        np.asarray(photo_overlay(opened.scene, photo, view))
+        for photo, view in zip(photos, opened.rebuilt, strict=False)
+    ]
+    return str(macros().given_and_rebuilt(list(zip(seen, rebuilt, strict=True)), overlays))
 
 
 def layers(session: Session) -> str:
     """A card for each object of the scene, and one for the background."""
     table, view = session.table, session.table.rendered
     pictures, colours = layer_pictures(view, table.shown), as_bytes(palette(view)).tolist()
-    objects = [(k + 1, colours[k], pictures.get(k)) for k in table.scene.present()]
+    objects = [(table.number(k), colours[k], pictures.get(k)) for k in table.scene.present()]
     return str(macros().layers(objects, background_pictures(view)))
 
 
-def second_scene(opened: Opened | None) -> str:
+def second_scene(opened: Opened | None, before: int = 0) -> str:
+    """`before`: how many numbers are taken by the objects of the first one."""
     if opened is None:
         return str(macros().no_second_scene())
     wholes = layer_pictures(opened.rebuilt[0], opened.scene.present())
-    objects = [(k + 1, whole) for k, (_, whole) in wholes.items()]
+    objects = [(before + k + 1, whole) for k, (_, whole) in wholes.items()]
     return str(macros().second_scene(opened.title, [small(view.image) for view in opened.rebuilt], objects))
 
 
 def facts_panel(facts: Facts, edited: bool) -> str:
-    """Count, order and scores; the truth beside them where there is one."""
-    return str(macros().facts(facts, edited, METRIC_WORDS))
+    """Count, pairs and scores; the truth beside them where there is one."""
+    numbers = {fact.index: fact.index + 1 for fact in facts.objects}
+    return str(macros().facts(facts, edited, METRIC_WORDS, numbers))
 
 
-def object_choices(indices: Sequence[int]) -> list[tuple[str, int]]:
-    return [(f"object {k + 1}", k) for k in indices]
+def object_choices(indices: Sequence[int], numbers: Callable[[int], int] = lambda k: k + 1) -> list[tuple[str, int]]:
+    return [(f"object {numbers(k)}", k) for k in indices]

@@ -1,7 +1,10 @@
 """From a page to a server: local unless told otherwise, nothing shared, nothing left behind."""
 
+import fcntl
 import importlib.util
 import os
+import secrets
+import shutil
 import signal
 import socket
 import tempfile
@@ -15,12 +18,14 @@ from typing import Any
 from viewslots.errors import UserError
 from viewslots.explorer.middleware import LOOPBACK, AccessMiddleware
 from viewslots.explorer.opened import Scenes
-from viewslots.explorer.uploads import MOST_UPLOAD, MOST_WAITING
+from viewslots.explorer.uploads import MOST_OF_ONE, MOST_UPLOAD, MOST_WAITING, Waiting
 from viewslots.viewpoints.photos import MOST_BYTES
 from viewslots.viewpoints.scene import Reader
 
 INSTALL = "the explorer needs gradio: pip install 'viewslots[ui]'"
-THREADS = 8
+THREADS = 24
+"""Some wait in the line of openings, and must not keep others from moving the camera."""
+PREFIX = "viewslots-explore-"
 STATES = 256
 """Tabs of which the framework remembers the controls."""
 
@@ -29,48 +34,88 @@ def serve(reader: Reader, world: Scenes | None, host: str, port: int, ready: Cal
     """Serve the page until the process is told to stop. `ready` is called with its address."""
     require_gradio()
     port = free_port(host, port)
-    with tempfile.TemporaryDirectory(prefix="viewslots-explore-") as name, stop_signals() as stopped:
-        folder = Path(name)
-        blocks = launched(reader, world, host, port, folder)
+    token = None if host in LOOPBACK else secrets.token_urlsafe(16)
+    clear_leftovers()
+    with own_folder() as folder, stop_signals() as stopped:
+        blocks = launched(reader, world, host, port, folder, token)
         try:
-            ready(f"http://{'127.0.0.1' if host in LOOPBACK else host}:{port}")
+            ready(address_of(host, port, token))
             stopped.wait()
         finally:
             blocks.close(verbose=False)
 
 
-def launched(reader: Reader, world: Scenes | None, host: str, port: int, folder: Path) -> Any:
+def address_of(host: str, port: int, token: str | None) -> str:
+    name = "127.0.0.1" if host in LOOPBACK else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}" + ("" if token is None else f"/?token={token}")
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """For uploads. It is locked as long as this process lives, whichever way that ends."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, locked(Path(name)):
+        yield Path(name)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Raises BlockingIOError if a living process has it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def clear_leftovers() -> None:
+    """Folders of servers that were killed, with whatever pictures lie in them. Those of other users stay."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if folder.lstat().st_uid == os.getuid():
+                with locked(folder):
+                    shutil.rmtree(folder)
+
+
+def launched(reader: Reader, world: Scenes | None, host: str, port: int, folder: Path, token: str | None = None) -> Any:
     """The page, running in threads of its own."""
     os.environ |= {"GRADIO_TEMP_DIR": str(folder), "GRADIO_ANALYTICS_ENABLED": "False"}  # read when gradio is imported
     from starlette.middleware import Middleware
 
     from viewslots.explorer.app import Explorer, build
+    from viewslots.explorer.connections import connection_limits
     from viewslots.explorer.controls import asset, theme
 
     blocks = build(Explorer(reader, world, folder))
-    limits: dict[str, Any] = {"host": host, "folder": folder, "most_upload": MOST_UPLOAD, "most_waiting": MOST_WAITING}
-    blocks.launch(
-        server_name=host,
-        server_port=port,
-        share=False,
-        inbrowser=False,
-        prevent_thread_lock=True,
-        quiet=True,
-        show_error=False,
-        max_threads=THREADS,
-        max_file_size=MOST_BYTES,
-        state_session_capacity=STATES,
-        allowed_paths=[],
-        app_kwargs={"middleware": [Middleware(AccessMiddleware, **limits)], "docs_url": None, "redoc_url": None},
-        ssr_mode=False,
-        pwa=False,
-        mcp_server=False,
-        enable_monitoring=False,
-        run_history=False,
-        footer_links=[],
-        theme=theme(),
-        css=asset("page.css"),
-    )
+    waiting = Waiting(folder, MOST_WAITING, MOST_OF_ONE)
+    access: dict[str, Any] = {"host": host, "folder": folder, "waiting": waiting, "token": token}
+    with connection_limits():
+        blocks.launch(
+            server_name=host,
+            server_port=port,
+            share=False,
+            inbrowser=False,
+            prevent_thread_lock=True,
+            quiet=True,
+            show_error=False,
+            max_threads=THREADS,
+            max_file_size=MOST_BYTES,
+            state_session_capacity=STATES,
+            allowed_paths=[],
+            app_kwargs={
+                "middleware": [Middleware(AccessMiddleware, most_upload=MOST_UPLOAD, **access)],
+                "docs_url": None,
+                "redoc_url": None,
+            },
+            ssr_mode=False,
+            pwa=False,
+            mcp_server=False,
+            enable_monitoring=False,
+            run_history=False,
+            footer_links=[],
+            theme=theme(),
+            css=asset("page.css"),
+        )
     return blocks
 
 
@@ -97,13 +142,14 @@ def free_port(host: str, port: int) -> int:
 
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM end the wait, so that the temporary folder goes away in every ordinary end."""
+    """Ctrl-C, SIGTERM and a closed terminal end the wait, so that the temporary folder goes away in every ordinary
+    end."""
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
         stopped.set()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stopped
     finally:

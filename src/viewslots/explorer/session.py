@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Lock, RLock
+from threading import Condition, Lock, RLock
 from typing import Any
 
 import torch
@@ -20,12 +20,15 @@ from torch import Tensor
 from viewslots.errors import UserError
 from viewslots.explorer.opened import Facts, Opened
 from viewslots.explorer.paint import MODES, Rgb, painted
-from viewslots.viewpoints.edits import exchange_backgrounds, put_in_place, take
+from viewslots.viewpoints.edits import exchange_backgrounds, move, put_in_place, take
+from viewslots.viewpoints.familiarity import Region, known_viewpoints
 from viewslots.viewpoints.paths import axes_of
 from viewslots.viewpoints.scene import InferredScene, View
 
 REACH = 3.0
-"""How far a slider goes either way. Beyond, the model was never asked."""
+"""How far a slider goes either way."""
+CORNERS = 48
+"""Of the line on the pad beyond which the model guesses."""
 LEAST_SPREAD = 0.15
 """Of an axis along which the pictures hardly differ: a full slider must still move the camera."""
 MOST_UNDO = 20
@@ -35,6 +38,10 @@ MOST_EXTRA = 8
 """Objects that may be added to a scene: every one makes pictures slower."""
 MOST_SESSIONS = 64
 IDLE_SECONDS = 2 * 3600.0
+MOST_IN_LINE, MOST_OF_ONE = 8, 4
+"""Openings of scenes that wait, in all and of one address."""
+LOOK_UP = 0.5
+"""Seconds after which somebody in line is asked whether they are still there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +67,27 @@ def compass_of(scene: InferredScene) -> Compass:
     return Compass(found.mean, found.axes, found.spreads.clamp(min=LEAST_SPREAD))
 
 
+def ellipse(compass: Compass, view: Float[Tensor, "D"], region: Region) -> list[list[float]]:
+    """Where the plane of the first two coordinates through a viewpoint leaves a region.
+
+    In the region's own units a place (x, y) of the plane is b + A (x, y), and the line is where that has the length of
+    the limit.
+    """
+    start, axes, scale = (each.detach().cpu().double() for each in (view, compass.axes[:2], compass.scale[:2]))
+    x, y = compass.coordinates(view)[:2]
+    A = ((scale[:, None] * axes) @ region.whitening).T
+    b = (start - region.mean) @ region.whitening - A @ torch.tensor([x, y], dtype=torch.float64)
+    inverse = torch.linalg.inv(A.T @ A)
+    middle = -inverse @ A.T @ b
+    left = region.limit**2 - float((b + A @ middle).square().sum())
+    if left <= 0:
+        return []
+    angle = torch.arange(CORNERS, dtype=torch.float64) * (2 * torch.pi / CORNERS)
+    circle = torch.stack([angle.cos(), angle.sin()])
+    line = middle[:, None] + left**0.5 * torch.linalg.cholesky(inverse) @ circle
+    return [[round(value, 3) for value in corner] for corner in line.T.tolist()]
+
+
 def between(a: Float[Tensor, "D"], b: Float[Tensor, "D"], share: float) -> Float[Tensor, "D"]:
     """On the straight way from one viewpoint (0) to another (1)."""
     return torch.lerp(a, b, min(max(share, 0.0), 1.0))
@@ -80,10 +108,32 @@ class Table:
     mode: str = MODES[0]
     second: Opened | None = None
     edits: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+    """How people call the objects of the scene."""
+    from_second: int = 0
+    """Object k of the second scene is called k + 1 more than this: numbers go on where those of the first end."""
+
+    def number(self, k: int) -> int:
+        return self.numbers[k]
+
+    def in_use(self) -> set[int]:
+        return {self.numbers[k] for k in self.scene.present()}
+
+    def number_of_second(self, k: int) -> int:
+        return self.from_second + k + 1
+
+    def new_number(self, k: int) -> int:
+        """For object k of the second scene: its own, or where that is taken the next that is free."""
+        wanted, taken = self.number_of_second(k), self.in_use()
+        return wanted if wanted not in taken else max(taken) + 1
 
     @cached_property
     def compass(self) -> Compass:
         return compass_of(self.opened.scene)
+
+    @property
+    def region(self) -> Region:
+        return known_viewpoints(self.scene.reader)
 
     @cached_property
     def rendered(self) -> View:
@@ -103,14 +153,19 @@ class Session:
         self.earlier: list[Table] = []
         self.pad_moves = 0
         """Of the pad, by its own count: the last one heard of."""
+        self.moved: int | None = None
+        """The object that was moved last."""
 
     def open(self, opened: Opened) -> None:
         """Look at another scene; the second one stays at hand."""
         before = self.table
-        self.table, self.earlier = replace(laid(opened), second=before.second, mode=before.mode), []
+        self.table, self.earlier = replace(laid(opened), mode=before.mode), []
+        if before.second is not None:
+            self.open_second(before.second)
 
     def open_second(self, opened: Opened) -> None:
-        self.table = replace(self.table, second=opened)
+        last = max(self.table.in_use(), default=0)
+        self.table = replace(self.table, second=opened, from_second=last)
 
     # The camera
 
@@ -140,6 +195,22 @@ class Session:
     def coordinates(self) -> list[float]:
         return self.table.compass.coordinates(self.table.view)
 
+    def marks(self) -> list[list[float]]:
+        """Where the pictures were taken, on the pad."""
+        places = [self.table.compass.coordinates(view) for view in self.table.opened.scene.views]
+        return [[round(value, 3) for value in [*place, 0.0][:2]] for place in places]
+
+    def guesses(self) -> bool:
+        """Whether the camera stands where 99 % of the viewpoints that the model knows do not."""
+        return self.table.region.distance(self.table.view) > self.table.region.limit
+
+    def horizon(self) -> list[list[float]]:
+        """Corners of the line on the pad beyond which the model guesses, the other directions as they are; none where
+        it guesses everywhere."""
+        if len(self.table.view) < 2:
+            return []
+        return ellipse(self.table.compass, self.table.view, self.table.region)
+
     def _picture(self, picture: int) -> int:
         count = len(self.table.opened.images)
         if not 0 <= picture < count:
@@ -160,6 +231,14 @@ class Session:
 
     # Edits
 
+    def move_object(self, k: int, right: float, down: float) -> None:
+        """Put object k elsewhere, by shares of the picture as it is seen now."""
+        table = self.table
+        self._require(table.scene, k, "first")
+        shift = tuple(min(max(finite(each), -1.0), 1.0) for each in (right, down))
+        scene = move(table.scene, k, (shift[0], shift[1]), table.view)
+        self._edit(f"object {table.number(k)} moved", scene, table.shown)
+
     def take_object(self, k: int) -> None:
         """Add object k of the second scene."""
         table, second = self.table, self._second()
@@ -167,22 +246,23 @@ class Session:
         if extra >= MOST_EXTRA:
             raise UserError(f"{MOST_EXTRA} objects have been added, which is all there is room for; undo some")
         self._require(second.scene, k, "second")
-        scene = take(table.scene, second.scene, k)
-        self._edit(f"object {k + 1} of {second.title}", scene, table.shown | {len(scene.objects) - 1})
+        scene, number = take(table.scene, second.scene, k), table.new_number(k)
+        what, shown = f"object {number} of {second.title}", table.shown | {len(scene.objects) - 1}
+        self._edit(what, scene, shown, (*table.numbers, number))
 
     def exchange_objects(self, mine: int, theirs: int) -> None:
         """Object `theirs` of the second scene comes in the place of `mine`."""
         table, second = self.table, self._second()
         self._require(table.scene, mine, "first")
         self._require(second.scene, theirs, "second")
-        scene = put_in_place(table.scene, mine, second.scene, theirs)
-        what = f"object {theirs + 1} of {second.title} for object {mine + 1}"
-        self._edit(what, scene, table.shown)
+        scene, number = put_in_place(table.scene, mine, second.scene, theirs), table.new_number(theirs)
+        what = f"object {number} of {second.title} for object {table.number(mine)}"
+        self._edit(what, scene, table.shown, (*table.numbers[:mine], number, *table.numbers[mine + 1 :]))
 
     @staticmethod
     def _require(scene: InferredScene, k: int, which: str) -> None:
         if k not in scene.present():
-            raise UserError(f"the {which} scene has no object {k + 1}")
+            raise UserError(f"the {which} scene has no such object; choose one of its list")
 
     def take_background(self) -> None:
         table, second = self.table, self._second()
@@ -195,17 +275,20 @@ class Session:
             raise UserError("nothing has been changed yet")
         last, now = self.earlier.pop(), self.table
         kept = now.shown & frozenset(last.scene.present()) | (last.shown - frozenset(now.scene.present()))
-        self.table = replace(now, scene=last.scene, edits=last.edits, shown=kept)
+        self.table = replace(now, scene=last.scene, edits=last.edits, shown=kept, numbers=last.numbers)
 
     def _second(self) -> Opened:
         if self.table.second is None:
             raise UserError("open a second scene first")
         return self.table.second
 
-    def _edit(self, what: str, scene: InferredScene, shown: frozenset[int]) -> None:
+    def _edit(
+        self, what: str, scene: InferredScene, shown: frozenset[int], numbers: tuple[int, ...] | None = None
+    ) -> None:
         # A copy leaves behind what was rendered: twenty pictures with their layers are a lot to remember.
         self.earlier = [*self.earlier, replace(self.table)][-MOST_UNDO:]
-        self.table = replace(self.table, scene=scene, shown=shown, edits=(*self.table.edits, what)[-MOST_EDITS:])
+        edits = (*self.table.edits, what)[-MOST_EDITS:]
+        self.table = replace(self.table, scene=scene, shown=shown, edits=edits, numbers=numbers or self.table.numbers)
 
     # Answers
 
@@ -221,9 +304,11 @@ class Session:
             "edits": list(table.edits),
             "viewpoint": [round(value, 6) for value in table.view.tolist()],
             "coordinates": [round(value, 4) for value in self.coordinates()],
-            "shown_objects": [k + 1 for k in sorted(table.shown)],
+            "beyond_the_pictures": self.guesses(),
+            "shown_objects": [table.number(k) for k in sorted(table.shown)],
             "background_shown": table.background,
-            "nearest_first": [k + 1 for k in table.rendered.nearest_first()],
+            "in_front": [[table.number(near), table.number(far)] for near, far in table.rendered.overlapping()],
+            "warning": table.opened.warning,
             "presence": [round(value, 4) for value in table.scene.presence.tolist()],
             "unedited": table.facts.to_json(),
         }
@@ -232,13 +317,43 @@ class Session:
 def laid(opened: Opened) -> Table:
     """A scene as it is first shown: from its first picture, with all the objects it was found to have."""
     scene = opened.scene
-    return Table(opened, scene, scene.views[0], 0, frozenset(scene.present()))
+    numbers = tuple(range(1, len(scene.objects) + 1))
+    return Table(opened, scene, scene.views[0], 0, frozenset(scene.present()), numbers=numbers)
 
 
 def finite(value: float) -> float:
     if not isinstance(value, int | float) or not -1e6 < value < 1e6:
         raise UserError("a place of the camera is a plain number")
     return float(value)
+
+
+class Turns:
+    """Whose scene is opened next: one at a time, since it takes all of the machine. The line is short, so that nobody
+    waits for minutes: whoever finds it full is told at once. Who has left is not waited for."""
+
+    def __init__(self, most: int = MOST_IN_LINE, each: int = MOST_OF_ONE) -> None:
+        self._most, self._each = most, each
+        self._line: list[tuple[str, object]] = []
+        self._moved = Condition()
+
+    @contextmanager
+    def turn(self, who: str, gone: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        mine = (who, object())
+        with self._moved:
+            if len(self._line) >= self._most or sum(other == who for other, _ in self._line) >= self._each:
+                raise UserError("other scenes are being opened; try again in some seconds")
+            self._line.append(mine)
+        try:
+            with self._moved:
+                while self._line[0] is not mine:
+                    self._moved.wait(LOOK_UP)
+                    if gone():
+                        raise UserError("nobody waits for this any more")
+            yield
+        finally:
+            with self._moved:
+                self._line.remove(mine)
+                self._moved.notify_all()
 
 
 @dataclass

@@ -1,32 +1,44 @@
-"""Pictures that a browser has sent: read once, checked, and removed from the disk at once.
+"""Pictures that a browser sends: kept under names that nobody can guess, read once, checked, and removed at once.
 
-The name that a user gave a file is never used by us: not as a path, not in a message, not on the page. (The framework
-puts files into folders of its own, under names cleaned of everything that could lead elsewhere.)
+The name that a user gave a file is never used: not as a path, not in a message, not on the page. The framework's own
+way of taking uploads is not used either: it puts equal files of two users into one place.
 """
 
+import hashlib
 import io
-from collections.abc import Sequence
-from contextlib import suppress
+import secrets
+import stat
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from viewslots.data.picture_files import one_line
 from viewslots.errors import UserError
 from viewslots.files import open_regular
 from viewslots.types import Extent
-from viewslots.viewpoints.photos import MOST_BYTES, read_pictures
+from viewslots.viewpoints.photos import FRAMES, MOST_BYTES, Photo, looks_like_video, read_photos, video_frames
 
 MOST_FILES = 8
 """Pictures of one scene."""
 MOST_UPLOAD = 64 * 2**20
 """Bytes of one upload, all its files together."""
-MOST_WAITING = 4 * MOST_UPLOAD
-"""Bytes of all uploads that have not been read yet, of all users."""
+MOST_WAITING, MOST_OF_ONE = 4 * MOST_UPLOAD, 2 * MOST_UPLOAD
+"""Bytes of all uploads that have not been read yet, of all users and of one address."""
+SMALLEST = 2**16
+"""Bytes that the smallest file counts for."""
+LEFT_OVER = 120.0
+"""Seconds after which an upload that nobody has read is thrown away: the line of openings is shorter."""
+MOST_SENT, MOST_FIELD = 2 * MOST_FILES, 1024
+"""Files and fields of one form; bytes of a field."""
 
 
-def read_uploads(files: Sequence[str] | None, folder: Path, size: Extent) -> Float[Tensor, "M 3 H W"]:
-    """The pictures as the model sees them. The files are gone afterwards, whatever happens."""
+def read_uploads(files: Sequence[str] | None, folder: Path, size: Extent) -> list[Photo]:
+    """The pictures, or frames of a video. The files are gone afterwards, whatever happens."""
     paths = [Path(file) for file in files or ()]
     try:
         if not paths:
@@ -34,9 +46,18 @@ def read_uploads(files: Sequence[str] | None, folder: Path, size: Extent) -> Flo
         if len(paths) > MOST_FILES:
             raise UserError(f"{len(paths)} pictures are too many; choose {MOST_FILES} at most")
         contents = [content(path, folder, place) for place, path in enumerate(paths, 1)]
-        return read_pictures([io.BytesIO(each) for each in contents], size)
+        if len(contents) == 1 and looks_like_video(contents[0]):
+            return read_photos(frames_of(paths[0]), size)
+        return read_photos([io.BytesIO(each) for each in contents], size)
     finally:
         forget_uploads(paths, folder)
+
+
+def frames_of(path: Path) -> list[NDArray[np.uint8]]:
+    try:
+        return video_frames(path, FRAMES)
+    except UserError as error:
+        raise UserError(str(error).replace(one_line(path), "the video")) from error
 
 
 def forget_uploads(files: Sequence[str | Path], folder: Path) -> None:
@@ -66,11 +87,69 @@ def within(path: Path, folder: Path) -> bool:
 
 
 def remove(path: Path, folder: Path) -> None:
-    """The file, and the folder of its own that it was put into."""
-    if not within(path, folder):
-        return
-    with suppress(OSError):
-        path.unlink()
-    with suppress(OSError):
-        if path.parent.resolve() != folder.resolve():
-            path.parent.rmdir()
+    if within(path, folder):
+        with suppress(OSError):
+            path.unlink()
+
+
+async def stored(headers: Any, stream: AsyncGenerator[bytes, None], folder: Path, owner: str) -> list[str]:
+    """Files of a form, written under names of their own; `owner` marks them. Answers where they are."""
+    from starlette.formparsers import MultiPartException, MultiPartParser
+
+    parser = MultiPartParser(headers, stream, max_files=MOST_SENT, max_fields=MOST_SENT, max_part_size=MOST_FIELD)
+    try:
+        form = await parser.parse()
+    except (MultiPartException, ValueError, KeyError) as error:
+        raise UserError(f"not a form with at most {MOST_SENT} files") from error
+    places = []
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(form.close)
+        for _, value in form.multi_items():
+            if not isinstance(value, str):
+                place = folder / f"{owner}-{secrets.token_hex(16)}"
+                await value.seek(0)
+                place.write_bytes(await value.read(MOST_BYTES + 1))
+                places.append(str(place))
+    return places
+
+
+def owner_of(address: str) -> str:
+    """A short mark for who sends, which tells nothing about them."""
+    return hashlib.sha256(address.encode()).hexdigest()[:12]
+
+
+class Waiting:
+    """Room for uploads that have not been read, in all and of each address, those still on their way included. What
+    nobody has read for a while goes."""
+
+    def __init__(self, folder: Path, most: int, each: int, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._most, self._each, self._clock = folder, most, each, clock
+        self._coming: dict[str, int] = {}
+
+    @contextmanager
+    def room(self, owner: str, length: int) -> Iterator[None]:
+        total, own = self.taken(owner)
+        if total + length > self._most or own + length > self._each:
+            raise UserError("too many uploads are waiting; try again in a minute")
+        self._coming[owner] = self._coming.get(owner, 0) + length
+        try:
+            yield
+        finally:
+            self._coming[owner] -= length
+            if not self._coming[owner]:
+                del self._coming[owner]
+
+    def taken(self, owner: str) -> tuple[int, int]:
+        """Bytes in all, and of one owner; a file counts for SMALLEST at least. Files may vanish meanwhile."""
+        total, own, old = sum(self._coming.values()), self._coming.get(owner, 0), self._clock() - LEFT_OVER
+        for path in self._folder.iterdir():
+            with suppress(OSError):
+                entry = path.lstat()
+                if not stat.S_ISREG(entry.st_mode):
+                    continue
+                if entry.st_mtime < old:
+                    path.unlink()
+                    continue
+                size = max(entry.st_size, SMALLEST)
+                total, own = total + size, own + (size if path.name.startswith(f"{owner}-") else 0)
+        return total, own

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.figures.grid import Block, Pixels, Row, Sheet, grid
+from viewslots.figures.grid import Block, Pixels, Row, Sheet, grid, headed
 from viewslots.figures.sheets import segment_overlay
 from viewslots.types import BACKGROUND, Decomposition
 from viewslots.viewpoints.export import pixels_of
@@ -72,15 +72,20 @@ def presences(scene: InferredScene) -> tuple[str, ...]:
     return ("", "", *sure, "")
 
 
-def decomposition_figure(scenes: Sequence[InferredScene], kind: Kind, note: str = "") -> Sheet:
-    """Rows: the views of several scenes. Columns as in `column_names`."""
+def decomposition_figure(
+    scenes: Sequence[InferredScene], kind: Kind, note: str = "", warning: str | None = None
+) -> Sheet:
+    """Rows: the views of several scenes. Columns as in `column_names`. A warning stands above everything, and takes
+    the place of what the model believes of its objects."""
     what = {"perceived": SEEN, "complete": "complete layers, hidden parts included"}[kind]
     blocks = []
     for number, scene in enumerate(scenes, 1):
         views = scene.render_many(scene.views)
         rows = tuple(Row(f"view {m + 1}", cells_of(scene, m, view, kind)) for m, view in enumerate(views))
-        blocks.append(Block(f"Scene {number}: {objects_found(scene.count)}; {what}", rows, presences(scene)))
-    return grid(f"Decomposition of scenes, {what}", column_names(len(scenes[0].objects)), blocks, note=note)
+        sure = () if warning else presences(scene)
+        blocks.append(Block(f"Scene {number}: {objects_found(scene.count)}; {what}", rows, sure))
+    sheet = grid(f"Decomposition of scenes, {what}", column_names(len(scenes[0].objects)), blocks, note=note)
+    return headed(sheet, f"Warning: {warning}.") if warning else sheet
 
 
 def objects_found(count: int) -> str:

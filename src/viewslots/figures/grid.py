@@ -8,7 +8,7 @@ import base64
 import html
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 DPI = 300
 TEXT, SMALL = 30, 25
 """Heights of letters in pixels of the print: 7 and 6 points."""
-INK, SOFT, LINE = "#1c1e21", "#5d6470", "#c3c8d0"
+INK, SOFT, LINE, ALARM = "#1c1e21", "#5d6470", "#c3c8d0", "#b00020"
 FAMILY = "DejaVu Sans, Verdana, sans-serif"
 MARGIN, GAP, BLOCK_GAP = 24, 8, 44
 LINE_HEIGHT = 40
@@ -203,6 +203,22 @@ def grid(title: str, columns: Sequence[str], blocks: Sequence[Block], zoom: int 
     count = max(len(row.cells) for block in blocks for row in block.rows)
     right = max(measures.column(count) - GAP, max((_right_end(label) for label in labels), default=0))
     return Sheet(right + MARGIN, bottom, tuple(panels), tuple(labels), title)
+
+
+def headed(sheet: Sheet, text: str) -> Sheet:
+    """The same below a warning, which goes over as many lines as it needs."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and text_width(longer, TEXT) > sheet.width - 2 * MARGIN:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    down = len(lines) * LINE_HEIGHT + GAP
+    above = [Label(MARGIN, MARGIN + n * LINE_HEIGHT + TEXT, line, colour=ALARM) for n, line in enumerate(lines)]
+    panels = tuple(replace(panel, top=panel.top + down) for panel in sheet.panels)
+    labels = (*above, *(replace(label, y=label.y + down) for label in sheet.labels))
+    return Sheet(sheet.width, sheet.height + down, panels, labels, f"{text} {sheet.title}")
 
 
 def _right_end(label: Label) -> int:

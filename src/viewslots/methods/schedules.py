@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from viewslots.errors import UserError
 from viewslots.methods.config import Amount, Positive, Share, Whole, check_fields
 
 Scalar = float | Float[Tensor, ""]
@@ -97,6 +98,8 @@ class Optimisation:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.neighbours < 1 and not self.neighbour_steps:
+            raise UserError(f"optimisation.neighbours={self.neighbours:g} lasts for 0 steps: set neighbour_steps too")
 
     def squeezed(self, factor: float) -> Self:
         """The same settings in a run that is `factor` times as long: all that count steps, by their names."""

@@ -103,12 +103,13 @@ class Lpips:
 
     @torch.no_grad()
     def __call__(self, first: Float[Tensor, "N 3 H W"], second: Float[Tensor, "N 3 H W"]) -> Float[Tensor, "N"]:
-        """Of pictures in [0, 1]."""
+        """Of pictures in [0, 1], of any floats."""
         if min(first.shape[2:]) < self._least:
             size = "x".join(map(str, first.shape[2:]))
             raise UserError(
                 f"LPIPS by {self.network} needs pictures of {self._least} pixels a side at least, not {size}"
             )
+        first, second = first.float(), second.float()
         distance = first.new_zeros(len(first))
         for place, (one, other) in enumerate(zip(self.features(first), self.features(second), strict=True)):
             squares = (unit(one) - unit(other)).square()

@@ -87,6 +87,9 @@ class Kinds:
     def width(self) -> int:
         return len(self.words)
 
+    def fits(self, value: Value) -> bool:
+        return isinstance(value, str)
+
     def targets(self, values: Sequence[Value]) -> Int[np.ndarray, "n"]:
         """-1 for a word that was never fitted."""
         place = {word: number for number, word in enumerate(self.words)}
@@ -111,6 +114,9 @@ class Numbers:
     """A property by T numbers."""
 
     width: int
+
+    def fits(self, value: Value) -> bool:
+        return not isinstance(value, str) and np.size(value) == self.width
 
     def targets(self, values: Sequence[Value]) -> Float64[np.ndarray, "n T"]:
         return np.array(values, float).reshape(len(values), self.width)
@@ -201,7 +207,8 @@ def fit_best(kind: str, target: Target, rows: ObjectRows, targets: Array) -> Pre
     held = np.isin(rows.scene, known[min(HELD_OUT, len(known)) - 1 :: HELD_OUT])
     standard = Standard.of(rows.codes)
     scaled = standard(rows.codes)
-    centre, spread = (0.0, 1.0) if isinstance(target, Kinds) else (targets.mean(0), targets.std(0).max())
+    # Found objects may be all alike where only missed ones differ.
+    centre, spread = (0.0, 1.0) if isinstance(target, Kinds) else (targets.mean(0), targets.std(0).max() or 1.0)
     wanted = targets if isinstance(target, Kinds) else (targets - centre) / spread
 
     def error(strength: float) -> float:
@@ -238,11 +245,15 @@ class PropertyProbes:
                 self.probes[kind, name] = fit_best(kind, target, rows.select(usable), wanted)
 
     def score(self, rows: ObjectRows, properties: Properties, scenes: int) -> dict[str, Ratio]:
-        """`probe_linear_color` and so on, of the scenes 0..scenes-1, and the share of objects that have a slot."""
+        """`probe_linear_color` and so on, of the scenes 0..scenes-1, and the share of objects that have a slot.
+
+        A value of another kind than the fitted ones, say a number where those are words, counts as not told.
+        """
         every = np.bincount(rows.scene, minlength=scenes).astype(float)
         scores = {FOUND: Ratio(np.bincount(rows.scene, rows.found, scenes), every)}
         for name in properties:
-            told = np.array([value is not None for value in properties[name]], bool)
+            fits = self.targets[name].fits if name in self.targets else lambda value: True
+            told = np.array([value is not None and fits(value) for value in properties[name]], bool)
             for kind in PROBES:
                 scores[f"probe_{kind}_{name}"] = self._one(kind, name, rows.select(told), properties, told, scenes)
         return scores

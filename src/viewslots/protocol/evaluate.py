@@ -161,8 +161,7 @@ class Seen:
         """Scenes with fewer views than are asked for show all they have, padded."""
         M, split = plan.views, dataset.split
         given = dataset.batch(scenes, FirstViews(M), padded_to=M)
-        counts = np.full(len(split), split.size.views) if split.view_counts is None else split.view_counts
-        held_out = torch.from_numpy(counts[scenes] > M).to(given.image.device)
+        held_out = torch.from_numpy(split.view_counts[scenes] > M).to(given.image.device)
         if plan.new_views is not None:
             last = LastViews(plan.new_views)
             return cls(scenes[0], given, dataset.batch(scenes, last), held_out, dataset.truth(scenes, last))

@@ -50,6 +50,11 @@ class Protocol:
     def has_pictures(self) -> bool:
         return any(score.removeprefix(NOVEL) in PICTURE_SCORES for score in self.scores)
 
+    @property
+    def has_psnr(self) -> bool:
+        """LPIPS stands beside it."""
+        return any("PSNR" in score for score in self.scores)
+
 
 def score_masks(protocol: Protocol, block: MaskBlock, lpips: Lpips | None = None) -> SceneRatios:
     """All scores of a protocol; but the eight metrics are those of metrics.score. Beside PSNR stands LPIPS, given its

@@ -68,7 +68,7 @@ def shown_to(
 
 def fewest_views(arrays: SplitArrays) -> int:
     """Of any scene: so many first and last views can be asked for without any being both."""
-    return int(arrays["num_views"].min()) if "num_views" in arrays else arrays.size.views
+    return int(arrays.view_counts.min())
 
 
 def keyed_generator(*words: object) -> torch.Generator:

@@ -101,6 +101,8 @@ class Training:
                 self.take_step(self.done)
                 agreed = self.ranks.most(stop.number + DUE * self.save_is_due())
                 self.look_after(agreed % DUE, agreed >= DUE)
+            if self.goes_on and (late := self.ranks.most(stop.number)):  # during the last validation or save
+                self.stop(late)
         return Outcome(self.folder.path if self.folder else Path(), self.done, self.facts["best"], self.facts["last"])
 
     def save_is_due(self) -> bool:
@@ -136,8 +138,11 @@ class Training:
         if step % settings.checkpoint_every == 0 or step in settings.pinned or last or save or signal:
             self.save()
         if signal and (self.goes_on or not last):
-            self.saver.finish()
-            raise Interrupted(signal, step, " of the first stage" if self.goes_on else "")
+            self.stop(signal)
+
+    def stop(self, signal: int) -> None:
+        self.saver.finish()
+        raise Interrupted(signal, self.done, " of the first stage" if self.goes_on else "")
 
     def log(self) -> None:
         """Means since the last row. Here, in validations and in checkpoints alone the host waits for the device."""

@@ -290,6 +290,8 @@ def parse_changes(words: Sequence[str], chosen: Experiment, first: Experiment | 
         if name in changes:
             raise UserError(f"--set {name}: given twice")
         theirs = first if name.startswith(FIRST_NAME) else None
+        if theirs is not None and name == FIRST_NAME + "schedule.steps":
+            raise UserError(f"--set {name}: the first stage has its share of --steps, and is squeezed to it")
         kind = kind_of(name, chosen) if theirs is None else kind_of(name.removeprefix(FIRST_NAME), theirs)
         changes[name] = typed(name, text, kind)
     return changes

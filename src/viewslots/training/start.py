@@ -59,7 +59,8 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool, start:
     if settings.views > size.views:
         raise UserError(f"--views {settings.views}: scenes of this data set have {size.views}")
     if isinstance(size, Plan):
-        batches_of(size.splits["train"].scenes, settings.batch)
+        for stage in (settings, settings.first or settings):
+            batches_of(size.splits["train"].scenes, stage.batch)
     return settings
 
 

@@ -7,10 +7,15 @@ Objects are numbered from 1, the surest first, and views in the order of the pic
   each times its alpha, is the reconstruction.
 * complete/: the same objects whole, as if nothing stood before them.
 * observation/, reconstruction/: what the model saw, and what it makes of it.
+* original/: `view-1-segment.png`, the number of the object seen at each pixel of the picture as it was given (upright),
+  0 for the background and 255 outside the window that the model saw; `view-1-overlay.png`, the same to look at.
 
 Masks in scene.json are uncompressed run lengths as in COCO: `counts` are lengths of runs, in turn outside and inside,
 beginning outside, over the pixels column by column (Fortran's order); `size` is [height, width]. A pixel belongs to
-the layer that is seen most there, and to a complete shape from 0.5 on.
+the layer that is seen most there, and to a complete shape from 0.5 on. `photo` of a view has the height and width of
+the picture as it was given, the window of it that the model saw, and outlines in its pixels: closed lines
+[x, y, x, y, ...] around what is seen of an object and around the whole of it; (0, 0) is the outer corner of the upper
+left pixel.
 """
 
 import re
@@ -27,15 +32,17 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.files import plain_errors, read_json, require_folder, write_json
-from viewslots.viewpoints.familiarity import picture_errors, unfamiliarity
+from viewslots.viewpoints.familiarity import familiarity, picture_errors
+from viewslots.viewpoints.outlines import outlines
+from viewslots.viewpoints.photos import Photo
 from viewslots.viewpoints.scene import InferredScene, View
 
 SCENE_FILE = "scene.json"
 SHEETS = ("sheet.png", "sheet-complete.png")
 """Pictures that whoever calls may add: everything at a glance."""
 KIND, FORMAT_VERSION = "viewslots decomposition", 1
-FOLDERS = ("observation", "reconstruction", "layers", "complete")
-OURS = re.compile(r"view-\d{1,3}(-background|-object-\d{1,4})?\.png")
+FOLDERS = ("observation", "reconstruction", "layers", "complete", "original")
+OURS = re.compile(r"view-\d{1,3}(-background|-segment|-overlay|-object-\d{1,4})?\.png")
 """Names of the pictures in these folders."""
 
 
@@ -108,6 +115,7 @@ def view_record(view: View, place: int, numbering: Numbering) -> dict[str, Any]:
     return {
         "view": place,
         "nearest_first": [numbering.number(k) for k in view.nearest_first()],
+        "in_front": [[numbering.number(near), numbering.number(far)] for near, far in view.overlapping()],
         "order": {str(number): float(view.order[k]) for number, k in numbering},
         "background": run_lengths(segment == 0),
         "masks": {str(number): run_lengths(segment == k + 1) for number, k in numbering},
@@ -115,31 +123,65 @@ def view_record(view: View, place: int, numbering: Numbering) -> dict[str, Any]:
     }
 
 
+def photo_record(photo: Photo, view: View, numbering: Numbering) -> dict[str, Any]:
+    """What scene.json says in the pixels of a picture as it was given."""
+    cut = photo.window
+
+    def lines(shape: Float[Tensor, "H W"]) -> list[list[float]]:
+        drawn = outlines(shape, cut.crop_height, cut.crop_width)
+        return [(line + np.array([cut.left, cut.top])).round(1).ravel().tolist() for line in drawn]
+
+    return {
+        "size": list(photo.size),
+        "crop": {"top": cut.top, "left": cut.left, "height": cut.crop_height, "width": cut.crop_width},
+        "outlines": {str(number): lines(view.masks[k + 1]) for number, k in numbering},
+        "complete_outlines": {str(number): lines(view.complete[k]) for number, k in numbering},
+    }
+
+
+def photo_segment(photo: Photo, view: View, numbering: Numbering) -> Image.Image:
+    """Numbers of objects as grey levels, in the pixels of the picture as it was given."""
+    layers = [0, *(k + 1 for k in numbering.slots)]
+    return Image.fromarray(photo.segment(view.masks[layers]))
+
+
 def scene_record(scene: InferredScene, views: list[View]) -> dict[str, Any]:
     """All numbers about a scene: how many objects, how sure, which is nearer, where they are."""
-    numbering = Numbering.of(scene)
+    numbering, found = Numbering.of(scene), familiarity(scene)
+    records = [view_record(view, place, numbering) for place, view in enumerate(views, 1)]
+    for record, view, photo in zip(records, views, scene.photos, strict=False):
+        record["photo"] = photo_record(photo, view, numbering)
     return {
+        "warning": found and found.warning,
+        "familiarity": found and found.to_json(),
         "model": scene.reader.name,
         "count": scene.count,
         "objects": [{"number": n, "slot": k, "presence": float(scene.presence[k])} for n, k in numbering],
         "presence": scene.presence.tolist(),
         "viewpoints": scene.views.tolist(),
-        "views": [view_record(view, place, numbering) for place, view in enumerate(views, 1)],
+        "views": records,
         "errors": picture_errors(scene).tolist(),
-        "warning": unfamiliarity(scene),
     }
 
 
 def export_scene(
-    scene: InferredScene, out: Path, about: dict[str, Any], sheets: Sequence[Image.Image] = ()
+    scene: InferredScene,
+    out: Path,
+    about: dict[str, Any],
+    sheets: Sequence[Image.Image] = (),
+    overlays: Sequence[Image.Image] = (),
 ) -> dict[str, Any]:
-    """Write everything into a folder, and answer with what scene.json says; `about` is added to it."""
+    """Write everything into a folder, and answer with what scene.json says; `about` is added to it. `overlays` are
+    the photos with what was found drawn on them."""
     views, numbering = scene.render_many(scene.views), Numbering.of(scene)
     pictures = dict(zip(SHEETS, sheets, strict=False))
     if scene.images is not None:
         pictures |= {f"observation/view-{place}.png": opaque(seen) for place, seen in enumerate(scene.images, 1)}
     for place, view in enumerate(views, 1):
         pictures |= view_pictures(view, place, numbering)
+    for place, (view, photo) in enumerate(zip(views, scene.photos, strict=False), 1):
+        pictures[f"original/view-{place}-segment.png"] = photo_segment(photo, view, numbering)
+    pictures |= {f"original/view-{place}-overlay.png": overlay for place, overlay in enumerate(overlays, 1)}
     heading = {"kind": KIND, "format_version": FORMAT_VERSION}
     record = heading | {"finished": True} | scene_record(scene, views) | about | {"files": sorted(pictures)}
     with plain_errors("writing", out):
@@ -173,6 +215,8 @@ def prepare_folder(out: Path, heading: dict[str, Any]) -> None:
     for name in SHEETS:
         (out / name).unlink(missing_ok=True)
     for name in FOLDERS:
+        if (out / name).is_symlink():
+            raise UserError(f"{out / name}: a link, which may lead anywhere; remove it, or choose another --out")
         (out / name).mkdir(exist_ok=True)
         for file in (out / name).iterdir():
             if OURS.fullmatch(file.name):

@@ -18,7 +18,7 @@ from viewslots.types import Decomposition, SceneBatch, shapes_only
 from viewslots.viewpoints.answers import PRESENT as PRESENT
 from viewslots.viewpoints.answers import Answers, Scenes, parts_of, scene_batch
 from viewslots.viewpoints.familiarity import Typical, read_typical
-from viewslots.viewpoints.photos import Pictured, read_pictures
+from viewslots.viewpoints.photos import Photo, Pictured, read_photos, read_pictures
 
 MOST_SLOTS = 64
 """Memory grows with them; no scene of ours has more objects."""
@@ -58,6 +58,13 @@ class View:
     def nearest_first(self) -> list[int]:
         """The shown objects, from near to far."""
         return sorted(self.shown, key=lambda k: -float(self.order[k]))
+
+    def overlapping(self) -> list[tuple[int, int]]:
+        """Pairs (near, far) of shown objects whose complete shapes meet: of these alone a picture tells the order."""
+        inside = self.complete >= 0.5
+        nearest = self.nearest_first()
+        pairs = [(near, far) for place, near in enumerate(nearest) for far in nearest[place + 1 :]]
+        return [(near, far) for near, far in pairs if bool((inside[near] & inside[far]).any())]
 
     def segment(self) -> Tensor:
         """[H, W] int64: the layer that is seen most at each pixel; 0 is the background, k + 1 object k."""
@@ -169,10 +176,12 @@ class Reader:
     @torch.no_grad()
     def inferred(self, images: Pictured, seed: int, slots: int | None, search: Search | None) -> "InferredScene":
         """`decompose` by this very search; None is the plain answer."""
-        batch, _ = self.batch(images), self.scenes
+        _ = self.scenes  # refuses methods that know none
+        photos = () if isinstance(images, Tensor) else tuple(read_photos(images, self.size))
+        batch = self.batch(photos or images)
         answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
         assert isinstance(answer, SceneAnswer)
-        return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer)
+        return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer, photos=photos)
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":
@@ -205,6 +214,8 @@ class InferredScene:
     """Probabilities; present if >= 0.5."""
     answer: SceneAnswer | None = field(default=None, repr=False)
     """All that was inferred from the pictures; edits leave it as it is."""
+    photos: tuple[Photo, ...] = field(default=(), repr=False)
+    """The pictures as they were given, with the way back to their own pixels; none for tensors."""
 
     def __repr__(self) -> str:
         return f"InferredScene({self.count} objects: {self.present()}, {len(self.views)} viewpoints)"

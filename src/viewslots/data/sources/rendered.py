@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -327,8 +328,9 @@ class Clevr3d(_IndexMasks):
                 self._counts = (shapes.reshape(*shapes.shape[:2], -1) > 0).any(2).sum(1).tolist()
                 self._kinds = {"shape": shapes}
             for name in ("color", "size", "material"):
-                if name in file.keys and self._kinds:
-                    self._kinds[name] = file.open(name).everything()
+                with suppress(UserError):  # words, say: no import fails for what probes alone would read
+                    if name in file.keys and self._kinds:
+                        self._kinds[name] = file.open(name).everything()
             self._kinds = {
                 name: kinds for name, kinds in self._kinds.items() if _are_kinds(kinds, self._kinds["shape"])
             }

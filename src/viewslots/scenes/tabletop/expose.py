@@ -111,7 +111,8 @@ class _Shot:
         return Rays(cameras.row[view], taken(cameras.position, view), heading)
 
     def places(self, view: Tensor, pixel: Tensor, sample: Tensor) -> Places:
-        return Places(self.cameras.key[view], self.column[pixel] + film.PAD, self.line[pixel] + film.PAD, sample)
+        number = (self.column[pixel] + film.PAD) + ((self.line[pixel] + film.PAD) << 12)
+        return Places(film.mix(self.cameras.key[view], number), sample)
 
 
 def _offsets(positions: film.SubPixels, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -260,22 +261,21 @@ def render_tables(
     parts = _parts(scenes, views, height, width, samples, where)
     # A training loop around us may have chosen lower precision for its own products.
     with torch.no_grad(), torch.autocast(where.type, enabled=False):
-        films = on_all_cores(lambda part: _expose_part(part, slots, samples), parts, where, progress)
+        films = on_all_cores(lambda part: _stored_part(part, slots, samples), parts, where, progress)
     out = _joined(films, parts)
 
     def stored(values: Tensor) -> np.ndarray:
-        return values.reshape(len(scenes), views, *values.shape[1:]).cpu().numpy()
+        return values.reshape(len(scenes), views, *values.shape[1:]).numpy()
 
-    shapes = film.to_alpha8(out.shapes)
     pose = np.array([[_pose(camera) for camera in scene.cameras] for scene in scenes])
     focal = np.array([[camera.focal * min(height, width) for camera in scene.cameras] for scene in scenes])
     middle = np.broadcast_to([width / 2, height / 2], (*focal.shape, 2))
     pictures = Pictures(
         image=stored(film.to_srgb8(out.linear)),
-        segment=stored(segment_of(out.visible)),
-        overlap=stored((shapes >= COVERED).sum(1).to(torch.uint8)),
-        shapes=stored(shapes),
-        shadows=stored(film.to_alpha8(out.shadows)),
+        segment=stored(out.segment),
+        overlap=stored((out.shapes >= COVERED).sum(1, dtype=torch.uint8)),
+        shapes=stored(out.shapes),
+        shadows=stored(out.shadows),
         depth_order=np.stack([_nearness(scene, slots) for scene in scenes]),
         camera=pose[..., :3, 3].astype(np.float32),
         num_objects=np.array([len(scene.objects) for scene in scenes], np.uint8),
@@ -328,19 +328,31 @@ def _parts(
     return parts
 
 
-def _expose_part(part: _Part, slots: int, samples: int) -> Film:
+@dataclass(frozen=True)
+class _Stored:
+    """Lines of pictures as they are stored, on the host: in bytes, so that large pictures of many scenes fit."""
+
+    linear: Tensor
+    """[V, H, W, 3] float32."""
+    segment: Tensor
+    shapes: Tensor
+    """[V, K, H, W] u8."""
+    shadows: Tensor
+
+
+def _stored_part(part: _Part, slots: int, samples: int) -> _Stored:
     out = expose(part.stage, part.cameras, part.window, samples)
 
-    def fitted(values: Tensor, slots: int = slots) -> Tensor:
-        """[V, K, ...] with as many slots as asked for."""
-        missing = max(slots - values.shape[1], 0)
-        room = torch.zeros(len(values), missing, *values.shape[2:], device=values.device)
-        return torch.cat([values, room], 1)[:, :slots]
+    def fitted(values: Tensor) -> Tensor:
+        """[V, K, ...] u8 with as many slots as asked for."""
+        alpha = film.to_alpha8(values)[:, :slots]
+        missing = slots - alpha.shape[1]
+        return torch.cat([alpha, alpha.new_zeros(len(alpha), missing, *alpha.shape[2:])], 1).cpu()
 
-    return Film(out.linear, fitted(out.visible, max(slots, 1)), fitted(out.shapes), fitted(out.shadows))
+    return _Stored(out.linear.cpu(), segment_of(out.visible).cpu(), fitted(out.shapes), fitted(out.shadows))
 
 
-def _joined(films: Sequence[Film], parts: Sequence[_Part]) -> Film:
+def _joined(films: Sequence[_Stored], parts: Sequence[_Part]) -> _Stored:
     """Bands to pictures, pictures of all views."""
     ends = [number + 1 for number, part in enumerate(parts) if part.last]
     groups = [films[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -348,7 +360,7 @@ def _joined(films: Sequence[Film], parts: Sequence[_Part]) -> Film:
     def joined(name: str, lines: int) -> Tensor:
         return torch.cat([torch.cat([getattr(band, name) for band in group], lines) for group in groups])
 
-    return Film(joined("linear", 1), joined("visible", 2), joined("shapes", 2), joined("shadows", 2))
+    return _Stored(joined("linear", 1), joined("segment", 1), joined("shapes", 2), joined("shadows", 2))
 
 
 def common_format(scenes: Sequence[TableScene], slots: int) -> tuple[int, int, int]:

@@ -35,14 +35,9 @@ NEAR = 2 * math.pi
 """Most irradiance that one sample of a lamp of radiance 1 may stand for after a bounce; the true one is at most pi."""
 BLURRED = 0.3
 """Least alpha of surfaces that are met after a bounce."""
-LATTICE = (
-    ((0xCB2042B8, 0x054C56D9, 0x635B5326), (0xB02451EC, 0x92ECDFF9, 0xB3C23987)),
-    ((0x46BD3A56, 0xB6B31DC6, 0x5EA7745D), (0xB2AC8118, 0x14B515BF, 0xC0F22925)),
-    ((0x36A9536F, 0x1AB852DB, 0xC5A591CF), (0x3BBA738C, 0x5261136D, 0xBAC76F49)),
-    ((0x8B825D40, 0x3449609F, 0x26D82C03), (0xC6CC571C, 0x6E9211E5, 0x14C451DB)),
-)
-"""Steps of two coordinates per sample, column and row, over 2^32. Found by search: what the film's filter leaves of
-slow waves in the sampled square is least."""
+STEPS = ((0xCB2042B8, 0xB02451EC), (0x46BD3A56, 0xB2AC8118), (0x36A9536F, 0x3BBA738C), (0x8B825D40, 0xC6CC571C))
+"""From a sample of a pixel to the next, in two coordinates, over 2^32. Found by search: what the filter leaves of
+slow waves in the sampled square is little."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +45,20 @@ class Places:
     """Where samples lie in pictures: all that their noise depends on."""
 
     key: Tensor
-    """[P] of the view."""
-    column: Tensor
-    line: Tensor
+    """[P] of the pixel. Pixels are independent: evenness over neighbours showed as a weave on plain surfaces."""
     sample: Tensor
 
     def take(self, index: Tensor) -> "Places":
-        return Places(self.key[index], self.column[index], self.line[index], self.sample[index])
+        return Places(self.key[index], self.sample[index])
 
-    def even(self, stream: int, lattice: int = 0) -> tuple[Tensor, Tensor]:
-        """Two numbers in [0, 1) a sample, spread evenly over neighbours."""
-        first, second = LATTICE[lattice]
+    def even(self, stream: int, steps: int = 0) -> tuple[Tensor, Tensor]:
+        """Two numbers in [0, 1) a sample, spread evenly over the samples of a pixel."""
         start = mix(self.key, stream)
-        return self._step(start, first), self._step(mix(start, 1), second)
-
-    def _step(self, start: Tensor, steps: tuple[int, int, int]) -> Tensor:
-        word = start + self.sample * steps[0] + self.column * steps[1] + self.line * steps[2]
-        return fraction(word & 0xFFFFFFFF)
+        first, second = (
+            (word + self.sample * step) & 0xFFFFFFFF
+            for word, step in zip((start, mix(start, 1)), STEPS[steps], strict=True)
+        )
+        return fraction(first), fraction(second)
 
 
 @dataclass(frozen=True)
@@ -364,7 +356,7 @@ def glimpse(stage: Stage, points: Points) -> Vec:
     strength = lit.strength.clamp_max(NEAR)
     strength[hidden] = 0.0
     light = (reflected(coat, points, lit, shared=False) * lit.radiance).scaled(strength)
-    sky = free_of_table(stage, points, sky_light(around, points, *points.place.even(19, lattice=3)))
+    sky = free_of_table(stage, points, sky_light(around, points, *points.place.even(19, steps=3)))
     _, hidden = shadowed_by(stage, points, sky)
     strength = sky.strength.clone()
     strength[hidden] = 0.0
@@ -373,8 +365,8 @@ def glimpse(stage: Stage, points: Points) -> Vec:
 
 def one_lamp(stage: Stage, points: Points) -> Lit:
     """A sample of one of the lamps, chosen by how much light they would send without shadows, and standing for all."""
-    u, v = points.place.even(23, lattice=1)
-    pick, _ = points.place.even(29, lattice=2)
+    u, v = points.place.even(23, steps=1)
+    pick, _ = points.place.even(29, steps=2)
     middle = torch.full_like(u, 0.5)
     total, sums = torch.zeros_like(u), []
     for number in range(stage.lamp_slots):
@@ -405,14 +397,16 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     some, under = points.take(index), coat.take(index)
     around = around_of(stage, some.row)
     heading = scattered(stage, some.normal, *some.place.even(11))
-    pedestal = around.pedestal.map(lambda part: part.expand(heading.x.shape))
-    arriving = incoming(stage, some.rays(heading), some.place, torch.zeros_like(under.gloss), pedestal)
-    sky = free_of_table(stage, some, sky_light(around, some, *some.place.even(31, lattice=3)))
+    # Not above what a scattered ray may bring: direct light of the sky is not clamped.
+    pedestal = around.pedestal.map(lambda part: part.clamp_max(BRIGHTEST))
+    bright = pedestal.map(lambda part: part.expand(heading.x.shape))
+    arriving = incoming(stage, some.rays(heading), some.place, torch.zeros_like(under.gloss), bright)
+    sky = free_of_table(stage, some, sky_light(around, some, *some.place.even(31, steps=3)))
     _, hidden = shadowed_by(stage, some, sky)
     strength = sky.strength * (1 / math.pi)
     strength[hidden] = 0.0
     arriving = arriving.map(lambda part: part.clamp_max(BRIGHTEST))
-    arriving = arriving + (around.environment - around.pedestal).scaled(strength)
+    arriving = arriving + (around.environment - pedestal).scaled(strength)
     total.put(index, (under.color * arriving).scaled(1 - under.gloss))
 
     index = which(coat.gloss > 0)

@@ -20,6 +20,8 @@ TOUCH = 2e-5
 ITEM_BITS = 32
 """A surface is named by part and piece (or face) in one number."""
 TINY = 1e-12
+PAIRS_AT_ONCE = {"cpu": 2**18, "cuda": 2**24}
+"""Rays and objects whose parts are met together: bounds the memory where many objects fill the picture."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,15 @@ class _Local:
 
 def enter_objects(stage: Stage, number: Tensor, origin: Vec, heading: Vec) -> tuple[Tensor, Tensor]:
     """Distance at which each ray enters its own object [P] (inf where it misses), and the surface it meets there."""
+    most = PAIRS_AT_ONCE[number.device.type]
+    if len(number) <= most:
+        return _enter_objects(stage, number, origin, heading)
+    some = (slice(start, start + most) for start in range(0, len(number), most))
+    met = [_enter_objects(stage, number[these], origin[these], heading[these]) for these in some]
+    return torch.cat([distance for distance, _ in met]), torch.cat([surface for _, surface in met])
+
+
+def _enter_objects(stage: Stage, number: Tensor, origin: Vec, heading: Vec) -> tuple[Tensor, Tensor]:
     local = _to_parts(stage, number, origin, heading)
     shape = stage.parts.shape[local.part]
     met = [

@@ -21,8 +21,10 @@ MAX_OBJECTS = 32
 MAX_VIEWS = 1024
 MAX_PIXELS = 1024
 """Of a side."""
-MAX_TRUTH = 2**29
-"""Views x pixels x objects of one scene: half a gigabyte of complete shapes."""
+MAX_BYTES = 2**29
+"""Of the pictures of one scene: views x pixels x (objects + PICTURE)."""
+PICTURE = 12
+"""Bytes of linear radiance of a pixel; a complete shape has one."""
 MAX_LAMPS = 4
 FAR = 20.0
 """Largest coordinate."""
@@ -294,7 +296,7 @@ class TableScene:
         views = read_list(views, 1, MAX_VIEWS, "views")
         sides = read_list(image, 2, 2, "image")
         width, height = (read_integer(side, 1, MAX_PIXELS, "image") for side in sides)
-        if len(views) * height * width * len(objects) > MAX_TRUTH:
+        if len(views) * height * width * (len(objects) + PICTURE) > MAX_BYTES:
             raise UserError("scene: too many views, pixels and objects to render at once; split the views")
         lamps = read_list(lamps, 1, MAX_LAMPS, "lamps")
         return cls(
