@@ -223,6 +223,8 @@ def test_missing_parts_are_named() -> None:
         Scene.from_dict({"objects": [], "view": {}})
     with pytest.raises(UserError, match="views"):
         Scene.from_dict({"objects": [], "views": [{"location": [7, -6, 5]}] * 1025})
+    with pytest.raises(UserError, match="split the views"):
+        Scene.from_dict({"objects": [], "views": [{"location": [7, -6, 5]}] * 1024, "image_full": [1024, 1024]})
     with pytest.raises(UserError, match=r"views\[1\].location"):
         Scene.from_dict({"objects": [], "views": [{"location": [7, -6, 5]}, {"location": [7, -6, -5]}]})
 

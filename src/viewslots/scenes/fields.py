@@ -5,6 +5,11 @@ from typing import Any, get_args
 
 from viewslots.errors import UserError
 
+MAX_BYTES = 2**29
+"""Of the pictures of one scene that are rendered at once."""
+RADIANCE = 12
+"""Bytes of linear radiance of a pixel; a complete shape has one."""
+
 
 def read_fields(data: Any, names: Sequence[str], where: str) -> list[Any]:
     """The values of a JSON object's fields, in the order of `names`."""
@@ -39,3 +44,8 @@ def read_choice(value: Any, options: Any, where: str) -> Any:
     if value not in names:
         raise UserError(f"{where}: expected one of {', '.join(names)}, got {value!r:.40}")
     return value
+
+
+def require_renderable(views: int, pixels: int, objects: int) -> None:
+    if views * pixels * (objects + RADIANCE) > MAX_BYTES:
+        raise UserError("scene: too many views, pixels and objects to render at once; split the views")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from viewslots.errors import UserError
-from viewslots.scenes.fields import read_choice, read_fields, read_integer, read_list, read_number
+from viewslots.scenes.fields import read_choice, read_fields, read_integer, read_list, read_number, require_renderable
 
 T = TypeVar("T")
 Vec3 = tuple[float, float, float]
@@ -23,8 +23,6 @@ MAX_OBJECTS = 64
 MAX_VIEWS = 1024
 MAX_PIXELS = 1024
 """Of a side."""
-MAX_TRUTH = 2**29
-"""Views x pixels x objects of one scene: half a gigabyte of complete shapes."""
 MAX_FILE = 2**22
 LENS = 35 / 32
 """Focal length over width: 35 mm before a 32 mm sensor."""
@@ -135,8 +133,7 @@ class Scene:
         views = [data["view"]] if "view" in data else read_list(data.get("views"), 1, MAX_VIEWS, "views")
         objects = read_list(objects, 0, MAX_OBJECTS, "objects")
         picture = _picture(data)
-        if len(views) * picture.height * picture.width * len(objects) > MAX_TRUTH:
-            raise UserError("scene: too many views, pixels and objects to render at once; split the views")
+        require_renderable(len(views), picture.height * picture.width, len(objects))
         return cls(
             objects=tuple(_object(item, f"objects[{k}]") for k, item in enumerate(objects)),
             cameras=tuple(_camera(view, f"views[{m}]") for m, view in enumerate(views)),

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from viewslots.errors import UserError
-from viewslots.scenes.fields import read_choice, read_fields, read_integer, read_list, read_number
+from viewslots.scenes.fields import read_choice, read_fields, read_integer, read_list, read_number, require_renderable
 from viewslots.scenes.tabletop.bodies import KINDS, WHOLE, Matrix, Vec3
 
 Pattern = Literal["plain", "stripes", "checks", "dots", "noise", "wood", "marble", "print"]
@@ -21,10 +21,6 @@ MAX_OBJECTS = 32
 MAX_VIEWS = 1024
 MAX_PIXELS = 1024
 """Of a side."""
-MAX_BYTES = 2**29
-"""Of the pictures of one scene: views x pixels x (objects + PICTURE)."""
-PICTURE = 12
-"""Bytes of linear radiance of a pixel; a complete shape has one."""
 MAX_LAMPS = 4
 FAR = 20.0
 """Largest coordinate."""
@@ -296,8 +292,7 @@ class TableScene:
         views = read_list(views, 1, MAX_VIEWS, "views")
         sides = read_list(image, 2, 2, "image")
         width, height = (read_integer(side, 1, MAX_PIXELS, "image") for side in sides)
-        if len(views) * height * width * (len(objects) + PICTURE) > MAX_BYTES:
-            raise UserError("scene: too many views, pixels and objects to render at once; split the views")
+        require_renderable(len(views), height * width, len(objects))
         lamps = read_list(lamps, 1, MAX_LAMPS, "lamps")
         return cls(
             objects=tuple(Thing.of(item, f"objects[{k}]") for k, item in enumerate(objects)),
