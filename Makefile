@@ -4,17 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: setup demo check browser test soak blender-setup clean
+.PHONY: setup demo check docs browser test soak lock blender-setup clean
 
 setup: $(VENV)/.ready
 
 # Torch first and pinned: other packages would otherwise pull a newer one. tools/check_torch.py says which build came.
-$(VENV)/.ready: pyproject.toml tools/check_torch.py
+$(VENV)/.ready: pyproject.toml requirements.lock tools/check_torch.py
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || (echo "viewslots needs Python 3.11 or newer; name one with PYTHON=..." && false)
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || (rm -rf $(VENV); echo "no venv module: on Debian, apt-get install python3-venv" && false)
-	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
-	$(BIN)/python tools/check_torch.py
+	@echo "Making the environment in $(VENV), once: about 200 MB of packages, one to three minutes."
+	@echo "1/3 torch, for this machine's processor or GPU ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	@echo "2/3 everything else, as tested (requirements.lock) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock \
+		|| { echo "The tested versions cannot be had here; taking what pyproject.toml allows."; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@echo "3/3 looking at what came ..."
+	@$(BIN)/python tools/check_torch.py
 	@touch $@
 
 demo: setup
@@ -26,6 +32,16 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_imports.py
+	$(MAKE) --no-print-directory docs
+
+# Warnings are errors. Doctests of the package and the Python of README.md and docs/ are among the tests (tests/test_docs.py).
+docs: setup
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
+# Writes requirements.lock and sbom.json anew from what is installed; then run all tests.
+lock: setup
+	$(BIN)/python tools/lock.py
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal
@@ -40,9 +56,9 @@ browser:
 		|| { $$root apt-get update && $$root apt-get install --yes --no-install-recommends chromium; } \
 		|| { echo "could not install Chromium (no network, or not root): run apt-get install chromium yourself"; exit 1; }
 
-# The five-seed learning run writes its figures where they are committed.
+# The learning runs write their figures where they are committed; every parser is fuzzed for 11 seconds.
 soak: setup
-	VIEWSLOTS_LEARNING_JSON=benchmarks/results/learning.json $(BIN)/pytest -q -m soak
+	VIEWSLOTS_LEARNING_JSON=benchmarks/results/learning.json VIEWSLOTS_TINY_JSON=benchmarks/results/tiny_clevr.json $(BIN)/pytest -q -m soak
 
 # The Blender back end has an environment of its own: bpy needs Python 3.11 and an older numpy.
 blender-setup:

@@ -9,7 +9,9 @@ import h5py
 import numpy as np
 import pytest
 
+from viewslots.commands.data import make_data
 from viewslots.data.store import Store
+from viewslots.errors import UserError
 
 REFERENCES = Path(__file__).parent / "data" / "blender_refs"
 
@@ -231,3 +233,17 @@ def test_info_counts_the_papers_parameters() -> None:
 )
 def test_bad_input_gets_one_clear_line(words: tuple[object, ...], hint: str) -> None:
     assert hint in refused(*words)
+
+
+def test_a_finished_data_set_is_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, counts = tmp_path / "a" / "b", {"train_scenes": 2, "valid_scenes": 1, "device": "cpu"}
+    make_data("abstract", out=out, test_scenes=0, **counts)
+    made = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    capsys.readouterr()
+    make_data("abstract", out=out, test_scenes=0, **counts)
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}\n"
+    assert "already complete" in printed.err
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == made
+    with pytest.raises(UserError, match="already a complete data set"):
+        make_data("abstract", out=out, test_scenes=1, **counts)

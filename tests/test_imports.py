@@ -7,13 +7,15 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "viewslots"
 
-FREE = {"viewslots", "errors", "types", "files"}
+FREE = {"viewslots", "errors", "types", "files", "pulse", "ranks"}
 """What everything may import."""
 MAY_IMPORT = {
     "errors": set(),
     "types": set(),
     "files": set(),
     "provenance": set(),
+    "pulse": set(),
+    "ranks": set(),
     "scenes": {"scenes"},
     "data": {"data", "scenes"},
     "methods": {"methods"},
@@ -77,7 +79,7 @@ MAY_IMPORT = {
     },
     "cli": {"commands", "terminal"},
     "__main__": {"cli"},
-    "__init__": {"viewpoints"},
+    "__init__": {"data", "methods", "viewpoints"},
 }
 
 

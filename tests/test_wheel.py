@@ -1,15 +1,22 @@
 """The built wheel, installed into an empty environment, works without a network."""
 
+import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
+
+import viewslots
+from viewslots.runs import find_run, shipped_models
 
 ROOT = Path(__file__).parent.parent
+UNWANTED = shutil.ignore_patterns("__pycache__", "*.egg-info", "_build")
 NO_NETWORK = """
 import socket
 
@@ -44,6 +51,36 @@ def test_the_wheel_holds_package_data(wheel: Path) -> None:
     assert not [name for name in names if name.startswith("tests")]
 
 
+def test_the_wheel_is_small(wheel: Path) -> None:
+    assert wheel.stat().st_size < 40 * 2**20
+    assert viewslots.__version__ in wheel.name
+
+
+def test_shipped_models_have_cards_that_the_hub_reads(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    for name in shipped_models():
+        assert f"viewslots/shipped/{name}/README.md" in names
+        card = ModelCard.load(find_run(name) / "README.md")
+        assert (card.data.license, card.data.library_name) == ("mit", "viewslots")
+        assert f'viewslots.load("{name}")' in card.text
+        assert "image-segmentation" in card.data.to_yaml()
+
+
+def test_the_sdist_is_complete(tmp_path: Path) -> None:
+    """Whatever is in the repository, so that it can be tested and documented from it; what git ignores is not."""
+    for name in ("src", "tests", "docs", "tools", "examples", "benchmarks", ".ci"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=UNWANTED)
+    for file in ROOT.iterdir():
+        if file.is_file() and file.name not in (".git", ".gitignore"):
+            shutil.copy(file, tmp_path / file.name)
+    wanted = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    build = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", build, "dist"], cwd=tmp_path, check=True, capture_output=True)
+    with tarfile.open(next((tmp_path / "dist").glob("*.tar.gz"))) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    assert wanted - found == set()
+
+
 def test_an_installed_wheel_works_offline(wheel: Path, tmp_path: Path) -> None:
     """Dependencies are lent by path, the package itself is installed from the wheel; no address can be reached."""
     home = tmp_path / "env"
@@ -61,7 +98,8 @@ def test_an_installed_wheel_works_offline(wheel: Path, tmp_path: Path) -> None:
     (site / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\nimport no_network\n")
 
     def run(*words: object) -> str:
-        return subprocess.check_output(list(map(str, words)), cwd=tmp_path, text=True)
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.check_output(list(map(str, words)), cwd=tmp_path, text=True, env=clean)
 
     connects = (
         "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9))\nexcept PermissionError:\n    print('cut')"

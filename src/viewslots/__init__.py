@@ -1,5 +1,6 @@
 """Unsupervised understanding of scenes from several pictures taken from unknown viewpoints."""
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -7,16 +8,24 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    from viewslots.data.torch_dataset import Scenes as Scenes
+    from viewslots.methods.contract import Search as Search
+    from viewslots.types import SceneBatch as SceneBatch
     from viewslots.viewpoints.scene import load as load
 
-__version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__version__ = "0.2.0"
+__all__ = ["SceneBatch", "Scenes", "Search", "__version__", "load"]
+
+_PLACES = {
+    "load": "viewslots.viewpoints.scene",
+    "Scenes": "viewslots.data.torch_dataset",
+    "Search": "viewslots.methods.contract",
+    "SceneBatch": "viewslots.types",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`viewslots.load`, imported when it is first asked for: `import viewslots` alone stays light."""
-    if name != "load":
+    """Imported when it is first asked for: `import viewslots` alone stays light."""
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from viewslots.viewpoints.scene import load
-
-    return load
+    return getattr(importlib.import_module(_PLACES[name]), name)

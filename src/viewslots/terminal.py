@@ -3,6 +3,9 @@
 import json
 import os
 import sys
+import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, TextIO, cast
 
@@ -24,22 +27,85 @@ def pick_device(name: str) -> str:
 
 
 class Progress:
-    """A bar with rate and remaining time on stderr; silent when that is not a terminal."""
+    """How far it is, on stderr: on a terminal a bar with rate and remaining time, else a line now and then.
 
-    def __init__(self, unit: str) -> None:
-        self._bar = tqdm(unit=unit, disable=None, file=sys.stderr, delay=2)
+    The first sign comes within a second, whether anything is done by then or not.
+    """
+
+    def __init__(self, unit: str, doing: str = "", speaks: bool = True) -> None:
+        """`unit`: what is counted; with "%" the total is 100. Of several processes one speaks."""
+        hidden = None if speaks else True
+        self._bar = tqdm(unit=unit, disable=hidden, file=sys.stderr, delay=FIRST_SIGN, desc=doing or None)
+        silent = not speaks or os.environ.get("TQDM_DISABLE")
+        self._lines = Lines(unit, doing) if self._bar.disable and not silent else None
 
     def __enter__(self) -> "Progress":
+        if self._lines is not None:
+            self._lines.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()
+        if self._lines is not None:
+            self._lines.end()
 
     def __call__(self, done: int, total: int) -> None:
+        if self._lines is not None:
+            self._lines.tell(done, total)
         if self._bar.total is None:
             self._bar.reset(total)
             self._bar.initial = done
         self._bar.update(done - self._bar.n)
+
+    def share(self, part: float) -> None:
+        """Of a whole that is not counted in anything."""
+        self(int(100 * part), 100)
+
+
+FIRST_SIGN, LINE_SECONDS = 0.8, 10.0
+
+
+class Lines:
+    """Progress where nobody sees a bar: a line after a second, then every ten; rarely in a long job."""
+
+    def __init__(self, unit: str, doing: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._unit, self._doing, self._clock = unit, doing or "working", clock
+        self._begun = self._said = clock()
+        self._known: tuple[int, int] | None = None
+        self._first = 0
+        self._timer = threading.Timer(FIRST_SIGN, self._say)
+        self._timer.daemon = True
+
+    def start(self) -> None:
+        self._timer.start()
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def tell(self, done: int, total: int) -> None:
+        if self._known is None:
+            self._first = done
+        self._known, now = (done, total), self._clock()
+        if done < total and now - self._said >= max(LINE_SECONDS, (now - self._begun) / 20):
+            self._say()
+
+    def _say(self) -> None:
+        self._said = self._clock()
+        say(self.line())
+
+    def line(self) -> str:
+        if self._known is None:
+            return f"{self._doing} ..."
+        done, total = self._known
+        counted = f"{done} %" if self._unit == "%" else f"{done} of {total} {self._unit}"
+        new = done - self._first
+        left = (self._said - self._begun) / new * (total - done) if new else None
+        return f"{self._doing}: {counted}" + ("" if left is None else f", {clock_time(left)} left")
+
+
+def clock_time(seconds: float) -> str:
+    minutes, rest = divmod(max(int(seconds), 0), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 class Log:

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Float32, UInt8
 from torch import Tensor
 
@@ -30,7 +32,7 @@ def extent_of(height: int, width: int) -> Extent:
     return height if height == width else (height, width)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pictures:
     """Pictures of S scenes with M views and room for K objects: what worlds answer and data sets store.
 
@@ -58,6 +60,9 @@ class Pictures:
     """fx, fy, cx, cy in pixels; (0, 0) is the outer corner of the upper left pixel."""
     num_views: UInt8[np.ndarray, "S"] | None = None
     """Where scenes have fewer than M views: everything about the others is 0. None: all have M."""
+
+    def __repr__(self) -> str:
+        return shapes_only(self)
 
     def keys(self) -> tuple[str, ...]:
         """What is known."""
@@ -97,7 +102,20 @@ SLOT_KEYS = {"shapes": 0, "shadows": 0, "depth_order": -np.inf}
 """Of Pictures: what has an axis of objects, and how unused slots are filled."""
 
 
-@dataclass(frozen=True)
+def shapes_only(value: Any) -> str:
+    """A dataclass of arrays in a line: what each holds, not its numbers."""
+
+    def words(part: Any) -> str:
+        if isinstance(part, Tensor | np.ndarray):
+            kind = str(part.dtype).removeprefix("torch.")
+            return f"{kind}{list(part.shape)}" + (f" on {part.device}" if isinstance(part, Tensor) else "")
+        return repr(part)
+
+    parts = ((field.name, getattr(value, field.name)) for field in fields(value) if field.repr)
+    return f"{type(value).__name__}({', '.join(f'{name}={words(part)}' for name, part in parts if part is not None)})"
+
+
+@dataclass(frozen=True, repr=False)
 class SceneBatch:
     """What a model sees: pictures of B scenes, padded to M views."""
 
@@ -108,8 +126,18 @@ class SceneBatch:
     camera: Float[Tensor, "B M 5"] | None = None
     """Only for methods that ask for it: cosine and sine of azimuth and of elevation, distance."""
 
+    __repr__ = shapes_only
 
-@dataclass(frozen=True, kw_only=True)
+    def __len__(self) -> int:
+        return len(self.image)
+
+    def to(self, device: torch.device | str) -> "SceneBatch":
+        """The same on a device."""
+        moved = {name: value.to(device) for name, value in vars(self).items() if value is not None}
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SceneTruth:
     """What an answer is compared with: the truth of B scenes in the views that the model saw, padded as they are.
 
@@ -134,8 +162,10 @@ class SceneTruth:
         """For scores over all views of a scene: the segment, where its indices last over views."""
         return self.segment if self.identities else None
 
+    __repr__ = shapes_only
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Decomposition:
     """The contract every method answers with. Padded views carry no meaning."""
 
@@ -151,3 +181,5 @@ class Decomposition:
     presence_probability: Float[Tensor, "B K"] | None
     depth_order: Float[Tensor, "B M K"] | None
     """Larger is nearer."""
+
+    __repr__ = shapes_only

@@ -23,8 +23,21 @@ PAPER = {
 
 
 def test_names() -> None:
-    assert set(DATA_PRESETS) == set(PAPER) | {"clevr-mixed"} | set(TABLETOP)
-    assert len({preset.about for preset in DATA_PRESETS.values()}) == 11
+    assert set(DATA_PRESETS) == set(PAPER) | {"clevr-mixed", "tiny-clevr"} | set(TABLETOP)
+    assert len({preset.about for preset in DATA_PRESETS.values()}) == 12
+
+
+def test_tiny_scenes_have_three_objects_in_sight() -> None:
+    """Of every view at least a corner of each; never a highlight; the stream of live scenes is one of its own."""
+    world = data_preset("tiny-clevr").world(None)
+    scenes = [world.sample(0, "train", index) for index in range(6)]
+    pictures = world.render(scenes, world.slots("train"))
+    assert pictures.image.shape == (6, 4, 32, 32, 3)
+    assert {len({body.color for body in scene.objects}) for scene in scenes} == {3}
+    assert {body.material for scene in scenes for body in scene.objects} == {"rubber"}
+    assert all((pictures.shapes[:, :, k] > 127).any((2, 3)).all() for k in range(3))
+    assert world.sample(0, "live", 0) != world.sample(0, "train", 0)
+    assert world.slots("test2") == len(world.sample(0, "test2", 0).objects) == 4
 
 
 @pytest.mark.parametrize("name", sorted(DATA_PRESETS))

@@ -4,9 +4,11 @@ import hashlib
 import io
 import json
 import math
+import os
 import pickle
 import zipfile
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewslots.errors import UserError
-from viewslots.scenes import layers, sprites
+from viewslots.scenes import album, layers, sprites
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.sprites import DrawnSheet, Sprite, SpriteScene, SpriteWorld, StoredSheet
 
@@ -378,5 +380,15 @@ def test_truncated_and_missing_files_are_refused(tmp_path) -> None:
     path.write_bytes(stand_in()[:2000])
     with pytest.raises(UserError, match="not the npz of dSprites"):
         StoredSheet(path)
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="no such file"):
         StoredSheet(tmp_path / "nowhere.npz")
+
+
+def test_art_that_would_never_end_is_refused(tmp_path) -> None:
+    """Devices and pipes, as art of both kinds."""
+    os.mkfifo(tmp_path / "background.png")
+    for path in (Path("/dev/zero"), tmp_path / "background.png"):
+        with pytest.raises(UserError, match="not a regular file"):
+            StoredSheet(path)
+    with pytest.raises(UserError, match="not a regular file"):
+        album._read_png(tmp_path / "background.png")

@@ -22,7 +22,7 @@ from viewslots.methods.ocloc.model import Ocloc, OclocAnswer
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.per_view.model import PerView
 from viewslots.metrics.score import METRICS, score_scenes
-from viewslots.training import validation
+from viewslots.training import feed, validation
 from viewslots.training.feed import keyed_generator
 from viewslots.training.validation import (
     Diagnostics,
@@ -140,7 +140,7 @@ def test_pictures_and_truth_are_shrunk_together(model: Ocloc, tmp_path: Path) ->
 
 def test_live_scenes_to_validate_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "LIVE_SCENES", 5)
-    monkeypatch.setattr(validation, "RENDER_SCENES", 2)
+    monkeypatch.setattr(feed, "RENDER_SCENES", 2)
     world = ShapeWorld()
     found = live_split(world, 2, CPU)
     whole = world.render([world.sample(0, "valid", index) for index in range(5)], 2)

@@ -272,7 +272,7 @@ def test_scenes_are_frozen_and_cheap_to_change(scene: InferredScene) -> None:
 
 def test_one_clear_line_for_what_cannot_be(reader: Reader, scene: InferredScene) -> None:
     with pytest.raises(UserError, match="per-view knows no scene apart from its views"):
-        Reader(PerView(TINY))
+        Reader(PerView(TINY)).decompose(torch.rand(2, 3, 32, 32))
     with pytest.raises(UserError, match="no object 4"):
         scene.render(shown=[4])
     with pytest.raises(UserError, match="no object -1"):

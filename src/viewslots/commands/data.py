@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 from tyro.extras import literal_type_from_choices
@@ -20,6 +20,7 @@ DataName = Literal[
     "tabletop",
     "tabletop-plain",
     "tabletop-still",
+    "tiny-clevr",
     "clevr",
     "dsprites",
     "abstract",
@@ -59,28 +60,28 @@ def make_data(
         batch: Scenes rendered at once; memory grows with it.
         art: For dsprites the original npz, for abstract a folder of the original clip art, instead of our own drawings.
     """
-    from viewslots.data.generate import make_dataset
+    from viewslots.data.generate import finished_dataset, make_dataset
     from viewslots.data.presets import data_preset
+    from viewslots.ranks import joined_team, local_device
 
     chosen = data_preset(preset)
     if art is not None and not chosen.takes_art:
         raise UserError(f"--art: {preset} is made without outside art; leave it out")
-    where = pick_device(device)
-    world = chosen.world(art) if size is None else sized_world(preset, size)
-    with Progress("scenes") as progress:
-        path = make_dataset(
-            world,
-            chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes),
-            out,
-            preset=preset,
-            seed=seed,
-            quality=quality,
-            device=where,
-            batch=batch if batch is not None else {"cpu": 8, "cuda": 64}[where],
-            art=art,
-            progress=progress,
+    kind = pick_device(device)
+    counts = chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes)
+    asked: dict[str, Any] = {"preset": preset, "seed": seed, "quality": quality, "art": art}
+    world, where = chosen.world(art) if size is None else sized_world(preset, size), local_device(kind)
+    with joined_team(where) as team, Progress("scenes", "rendering", team.first) as progress:
+        there = (
+            team.told(lambda: "yes" if finished_dataset(world, counts, out, device=kind, **asked) else "no") == "yes"
         )
-    print(path)
+        if not there:
+            at_once = batch if batch is not None else {"cpu": 8, "cuda": 64}[kind]
+            make_dataset(world, counts, out, device=str(where), batch=at_once, progress=progress, team=team, **asked)
+    if team.first:
+        if there:
+            say(f"{out}: already complete, nothing to do; check-data verifies it")
+        print(out)
 
 
 def sized_world(preset: str, size: str) -> "World":
@@ -107,7 +108,7 @@ else:
 
 def import_data(
     kind: Positional[KindName],
-    source: Positional[Path],
+    source: Positional[Annotated[Path, arg(metavar="SOURCE")]],
     /,
     out: Path,
     size: Annotated[str | None, arg(metavar="N|HxW", help_behavior_hint="(default: as in the source)")] = None,
@@ -143,12 +144,19 @@ def import_data(
     from viewslots.data.import_data import Import
     from viewslots.data.import_data import import_data as import_scenes
     from viewslots.data.sources.source import Options
+    from viewslots.ranks import joined_team, local_device
 
     options = Options(views, resolution, background, masks, cameras, per_view_masks)
     asked = Import(read_size(size), crop, split, options)
-    with Progress("files") as looking, Progress("scenes") as progress:
-        path, notes = import_scenes(kind, source, out, asked, looking=looking, progress=progress)
-    with Progress("scenes") as progress:
+    with (
+        joined_team(local_device("cpu")) as team,
+        Progress("files", "looking", team.first) as looking,
+        Progress("scenes", "importing", team.first) as progress,
+    ):
+        path, notes = import_scenes(kind, source, out, asked, looking=looking, progress=progress, team=team)
+    if not team.first:
+        return
+    with Progress("scenes", "checking") as progress:
         report = check_dataset(path, progress)
     for note in notes:
         say(f"note: {note}")
@@ -166,7 +174,7 @@ def read_size(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2] or match[1])
 
 
-def export_data(folder: Positional[Path], /, out: Path) -> None:
+def export_data(folder: Positional[Annotated[Path, arg(metavar="DATA")]], /, out: Path) -> None:
     """Write a data set as folders of pictures, index masks and cameras, which import-data pictures reads again.
 
     Args:
@@ -176,11 +184,11 @@ def export_data(folder: Positional[Path], /, out: Path) -> None:
     from viewslots.data.exchange.folders import export_folders
     from viewslots.data.store import Store
 
-    with Progress("scenes") as progress:
+    with Progress("scenes", "writing") as progress:
         print(export_folders(Store.open(folder), out, progress))
 
 
-def check_data(folder: Positional[Path], /) -> None:
+def check_data(folder: Positional[Annotated[Path, arg(metavar="DATA")]], /) -> None:
     """Verify everything the format promises about a data set; names the first offending scene and exits 1 if bad.
 
     Args:
@@ -190,12 +198,16 @@ def check_data(folder: Positional[Path], /) -> None:
 
     from viewslots.data.checks import check_dataset
 
-    with Progress("scenes") as progress:
+    with Progress("scenes", "checking") as progress:
         report = check_dataset(folder, progress)
     print_json({"ok": True} | asdict(report))
 
 
-def convert(source: Positional[Path], destination: Positional[Path], /) -> None:
+def convert(
+    source: Positional[Annotated[Path, arg(metavar="FROM")]],
+    destination: Positional[Annotated[Path, arg(metavar="TO")]],
+    /,
+) -> None:
     """Convert a data set to HDF5 in the published OCLOC layout, or back; the ending .h5 tells which.
 
     Args:
@@ -204,38 +216,48 @@ def convert(source: Positional[Path], destination: Positional[Path], /) -> None:
     """
     from viewslots.data.exchange.hdf5 import convert as convert_files
 
-    with Progress("scenes") as progress:
+    with Progress("scenes", "converting") as progress:
         print(convert_files(source, destination, progress))
 
 
 def render(
-    scene: Positional[Path],
+    scene: Positional[Annotated[Path, arg(metavar="SCENE.json")]],
     /,
     out: Path,
     quality: QualityName = "fast",
     seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: the scene's own key)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Render one CLEVR or tabletop scene (JSON) to an .npz: pictures, the truth about them, cameras, linear radiance.
+    """Render one CLEVR or tabletop scene (JSON) to a .png or an .npz: pictures, their truth, cameras, linear radiance.
 
     Args:
         scene: A scene as JSON: objects, lights, one view or several (docs/data-format.md).
-        out: The .npz to write.
+        out: The .npz to write; or a .png, with all views side by side.
         quality: fast, or reference (slower, less noise).
         seed: Seed of the pixel noise.
         device: Where to render; auto takes a GPU if there is one.
     """
     from dataclasses import replace
 
+    import numpy as np
+    from PIL import Image
+
     from viewslots.data.exchange.npz import require_npz, save_npz
+    from viewslots.files import plain_errors, replacing, require_file
     from viewslots.scenes.descriptions import load_scene, render_any
 
-    require_npz(out)
+    picture = out.suffix.lower() == ".png"
+    (require_file if picture else require_npz)(out)
     description = load_scene(scene)
     if seed is not None:
         description = replace(description, key=seed % 2**32)
-    with Progress("parts") as progress:
+    with Progress("parts", "rendering") as progress:
         pictures, linear = render_any(description, pick_device(device), quality, progress)
+    if picture:
+        with plain_errors("writing", out), replacing(out) as draft:
+            Image.fromarray(np.concatenate(list(pictures.image[0]), axis=1)).save(draft, "PNG")
+        print(out)
+        return
     arrays = {key: getattr(pictures, key)[0] for key in pictures.keys() if key != "num_objects"}  # noqa: SIM118
     arrays["linear"] = linear[0]
     print(save_npz(out, arrays))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from viewslots.errors import UserError
-from viewslots.terminal import Device, pick_device, print_json, say
+from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained)")]
 
@@ -44,6 +44,7 @@ def decompose(
     """
     from viewslots.figures.decompositions import decomposition_figure
     from viewslots.figures.photos import photo_overlays
+    from viewslots.pulse import heard
     from viewslots.viewpoints.export import SCENE_FILE, SHEETS, export_scene, require_free
     from viewslots.viewpoints.familiarity import unfamiliarity
     from viewslots.viewpoints.photos import read_photos
@@ -52,11 +53,12 @@ def decompose(
     if not images:
         raise UserError("name at least one picture")
     require_free(out)
-    reader = load(run, device=pick_device(device), which=which)
-    photos = read_photos(images, reader.size, frames)
-    search = with_starts(reader.search, starts)
-    say(f"Reading {len(photos)} picture{'s' * (len(photos) != 1)}: {search_words(search)}{patience(search)}.")
-    scene = reader.inferred(photos, seed, slots, search)
+    with Progress("%", "decomposing") as progress, heard(progress.share):
+        reader = load(run, device=pick_device(device), which=which)
+        photos = read_photos(images, reader.size, frames)
+        search = with_starts(reader.search, starts)
+        say(f"Reading {len(photos)} picture{'s' * (len(photos) != 1)}: {search_words(search)}{patience(search)}.")
+        scene = reader.inferred(photos, seed, slots, search)
     warning = unfamiliarity(scene)
     say(f"Warning: {warning}." if warning else f"Found {scene.count} object{'s' * (scene.count != 1)}.")
     if reader.typical is None:

@@ -23,7 +23,7 @@ def demo(
 
     if seed is None:
         seed = time.time_ns() % 1_000_000
-    with Progress("steps") as progress:
+    with Progress("%", "demo") as progress:
         made = run_demo(out, seed, progress=progress)
     print_json(made.to_json())
     say(f"Open {made.report} in a browser to see what the model understood. Next: {made.next_commands[0]}")

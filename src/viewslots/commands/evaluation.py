@@ -24,7 +24,7 @@ Refine = Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default
 
 
 def evaluate(
-    run: Positional[str],
+    run: Positional[Annotated[str, arg(metavar="RUN")]],
     /,
     data: Path,
     out: Path,
@@ -75,7 +75,7 @@ def evaluate(
 
 
 def estimate_viewpoints(
-    run: Positional[str],
+    run: Positional[Annotated[str, arg(metavar="RUN")]],
     /,
     data: Path,
     out: Path,
@@ -119,7 +119,7 @@ def estimate_viewpoints(
     _evaluated(run, data, out, which, device, search, asked | {"batch": batch, "extras": extras})
 
 
-def report(sources: Positional[tuple[Path, ...]], /, out: Path) -> None:
+def report(sources: Positional[Annotated[tuple[Path, ...], arg(metavar="RESULT...")]], /, out: Path) -> None:
     """Our results beside the paper's tables, as report.md and report.html.
 
     Args:
@@ -153,26 +153,29 @@ def _evaluated(
     from viewslots.data.store import Store
     from viewslots.files import plain_errors, require_file, write_json
     from viewslots.metrics.lpips import find_lpips
-    from viewslots.protocol.evaluate import Plan
-    from viewslots.protocol.evaluate import evaluate as evaluated
+    from viewslots.protocol.evaluate import Plan, evaluate_together
     from viewslots.protocol.results import result
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance
+    from viewslots.ranks import joined_team, local_device
 
     require_file(out)
     store = Store.open(data)
     stored = store.split(asked["split"]).size.views
-    where = pick_device(device)
-    if where == "cpu":
+    kind = pick_device(device)
+    if kind == "cpu":
         _keep_memory()
+    where = str(local_device(kind)) if kind == "cuda" else kind
     distance = find_lpips(lpips, where) if asked["extras"] else None
     method, about = find_subject(run, which, where)
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
     slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})
-    with Progress("scenes") as progress:
-        repeats = evaluated(method, store, plan, where, progress, distance)
-    about |= {"device": where, "lpips": None if distance is None else distance.network, "provenance": provenance()}
+    with joined_team(local_device(kind)) as team, Progress("answers", "evaluating", team.first) as progress:
+        repeats = evaluate_together(method, store, plan, where, progress, team, distance)
+    if repeats is None:  # rank 0 has it
+        return
+    about |= {"device": kind, "lpips": None if distance is None else distance.network, "provenance": provenance()}
     written = result(repeats, store, plan, about)
     if per_scene:
         written["per_scene"] = repeats.per_scene(store.names(plan.split))

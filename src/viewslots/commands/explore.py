@@ -9,7 +9,7 @@ from viewslots.terminal import Device, pick_device, print_json, say
 
 
 def explore(
-    run: Positional[str] = "umbra",
+    run: Positional[Annotated[str, arg(metavar="RUN")]] = "umbra",
     /,
     data: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: scenes made on the spot)")] = None,
     port: int = 7860,
@@ -35,6 +35,7 @@ def explore(
 
     require_gradio()
     reader = load(run, device=pick_device(device))
+    _ = reader.scenes  # refuses methods whose scenes cannot be turned
     config = {} if run.startswith(HUB) else run_preset(run)
     planned = known_experiment(config.get("preset"))
     world = world_for(str(config.get("world") or (planned and planned.data)), reader.size)

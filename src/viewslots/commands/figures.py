@@ -13,6 +13,7 @@ from viewslots.terminal import Device, Progress, pick_device, print_json, say
 if TYPE_CHECKING:
     from viewslots.figures.figure_set import Part
     from viewslots.methods.contract import Method, Search
+    from viewslots.protocol.evaluate import Work
     from viewslots.runs import Model
     from viewslots.types import Decomposition, SceneBatch, SceneTruth
 
@@ -91,6 +92,7 @@ def figures(
     """
     from viewslots.figures.figure_set import curve_parts, save_parts, table_parts
     from viewslots.files import plain_errors, require_folder
+    from viewslots.protocol.evaluate import Work
     from viewslots.viewpoints.scene import with_starts
 
     if min(SCENES if scenes is None else scenes, frames) < 1:
@@ -111,13 +113,17 @@ def figures(
 
     parts: list[Part] = []
     first = asked[_name(run)]
-    if not comparison_only:
-        parts += _own_parts(run, shown_to(first.method), first, frames, _names(data, split, scenes))
-    if compare or comparison_only:
-        parts += _comparison(asked, shown_to)
+    rounds = (0 if comparison_only else 1) + (len(asked) if compare or comparison_only else 0)
+    with Progress("scenes", "answering") as progress:
+        work = Work(progress, rounds * (SCENES if scenes is None else scenes))
+        if not comparison_only:
+            names = _names(data, split, scenes)
+            parts += _own_parts(run, shown_to(first.method), first, frames, names, work)
+        if compare or comparison_only:
+            parts += _comparison(asked, shown_to, work)
     if not comparison_only:
         parts += [*curve_parts(Path(run)), *table_parts(tables)]
-    with plain_errors("writing", out), Progress("figures") as progress:
+    with plain_errors("writing", out), Progress("figures", "drawing") as progress:
         out.mkdir(parents=True, exist_ok=True)
         saved = save_parts(parts, out, progress)
     if [Path(file).suffix for file in saved.get("camera-path", [])] == [".gif"]:
@@ -201,7 +207,9 @@ def _shown_scenes(
     return [shown(scene) for scene in range(scenes)]
 
 
-def _own_parts(run: str, shown: Sequence[Shown], asked: Asked, frames: int, names: str) -> "Iterator[Part]":
+def _own_parts(
+    run: str, shown: Sequence[Shown], asked: Asked, frames: int, names: str, work: "Work"
+) -> "Iterator[Part]":
     """What is drawn of the method alone."""
     from viewslots.figures.figure_set import answer_parts, scene_parts
     from viewslots.methods.contract import SceneMethod
@@ -210,22 +218,27 @@ def _own_parts(run: str, shown: Sequence[Shown], asked: Asked, frames: int, name
     note = f"Answers of {_name(run)}: {search_words(asked.search)}.{names}"
     images = [one.given.image[0] for one in shown]
     if not isinstance(asked.method, SceneMethod):
-        return answer_parts(images, _answers(asked, shown), note)
-    reader = Reader(cast("Model", asked.method), run)
-    scenes = [reader.inferred(image, asked.seed, asked.slots, asked.search) for image in images]
+        return answer_parts(images, _answers(asked, shown, work), note)
+    reader, scenes = Reader(cast("Model", asked.method), run), []
+    for image in images:
+        with work.of(1):
+            scenes.append(reader.inferred(image, asked.seed, asked.slots, asked.search))
     held_out = [None if one.held_out is None else one.held_out.image[0] for one in shown]
     return scene_parts(scenes, held_out, asked.seed, frames, note)
 
 
-def _answers(asked: Asked, shown: Sequence[Shown]) -> "list[Decomposition]":
+def _answers(asked: Asked, shown: Sequence[Shown], work: "Work") -> "list[Decomposition]":
     from viewslots.viewpoints.scene import seeded
 
-    questions = (asked.slots, asked.search)
-    return [asked.method.infer(one.given, seeded(asked.seed), *questions).decomposition() for one in shown]
+    questions, answers = (asked.slots, asked.search), []
+    for one in shown:
+        with work.of(1):
+            answers.append(asked.method.infer(one.given, seeded(asked.seed), *questions).decomposition())
+    return answers
 
 
 def _comparison(
-    asked: Mapping[str, Asked], shown_to: "Callable[[Method, tuple[int, int] | None], list[Shown]]"
+    asked: Mapping[str, Asked], shown_to: "Callable[[Method, tuple[int, int] | None], list[Shown]]", work: "Work"
 ) -> "Iterator[Part]":
     """In the size of the method that sees most; each sees the pictures in its own."""
     from viewslots.figures.comparison import enlarged
@@ -237,7 +250,7 @@ def _comparison(
     height, width = scenes[0].given.image.shape[-2:]
     answers = {}
     for name, one in asked.items():
-        found = _answers(one, shown_to(one.method, (height, width)))
+        found = _answers(one, shown_to(one.method, (height, width)), work)
         words = f", {search_words(one.search)}" if one.method.searches else ""
         answers[name + words] = [enlarged(answer, (height, width)) for answer in found]
     return comparison_parts([one.given.image[0] for one in scenes], [one.truth for one in scenes], answers)

@@ -11,7 +11,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from viewslots.errors import UserError
 from viewslots.files import FIRST
 from viewslots.methods.names import METHODS
-from viewslots.terminal import Device, pick_device, print_json, say
+from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
     import torch
@@ -119,6 +119,7 @@ def changed_arguments(given: dict[str, Any], changes: tuple[str, ...], begun: Pa
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
     from viewslots.training.distributed import joined_ranks, local_device, was_restarted
     from viewslots.training.processes import Interrupted
+    from viewslots.training.run import PICTURES
 
     where = local_device(pick_device(device))
     resume = resume or (was_restarted() and (run / "config.json").exists())
@@ -129,6 +130,9 @@ def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume:
             outcome = run_training(run, given, where, fast, resume, ranks)
         if speaks:
             print_json(asdict(outcome))
+            picture = outcome.run / PICTURES / f"step-{outcome.step:08d}.png"
+            if picture.exists():
+                say(f"Open {picture} to see what it makes of scenes it was not trained on.")
     except Interrupted as stop:
         if speaks:
             say(f"viewslots: {stop}, all saved; go on with: viewslots train --run {run} --resume")
@@ -178,10 +182,12 @@ def run_stage(
     """To its end. `opened` on rank 0 alone; `total`: steps of all stages together."""
     from viewslots.training.log import Console
     from viewslots.training.loop import Training
+    from viewslots.training.settings import LIVE
     from viewslots.training.start import assemble
 
     folder, weights = (None, None) if opened is None else (opened.folder, opened.weights)
-    parts, goes_on = assemble(settings, device, ranks, weights), settings.all_steps < total
+    with Progress("scenes", "rendering", ranks.first and settings.data == LIVE) as progress:
+        parts, goes_on = assemble(settings, device, ranks, weights, progress), settings.all_steps < total
     with Console(settings.steps, parts.model.headline or parts.model.terms, ranks.first, say) as console:
         if goes_on or settings.first is not None:
             console.stage(1 if goes_on else 2, 2, settings.all_steps - settings.steps, total)
@@ -227,9 +233,10 @@ def open_run(run: Path, given: dict[str, Any], device: str, fast: bool, resume: 
         settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast, start and start[0])
         ranks.part(settings.batch)
         weights = first_weights(settings, start)
+        folder = RunFolder.create(run, settings.to_json())
         for note in notes(settings, given):
             say(note)
-        return Opened(RunFolder.create(run, settings.to_json()), settings, weights)
+        return Opened(folder, settings, weights)
     folder, settings = resume_run(run, given, fast)
     try:
         begun = settings.init is None or bool(saved_steps(folder.checkpoints))

@@ -3,18 +3,21 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
 
 from viewslots import __version__
-from viewslots.data.format import DESCRIPTIONS, KEYS, Plan, Source, SplitPlan
-from viewslots.data.store import HEADER_BYTES
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, Plan, Source, SplitPlan
+from viewslots.data.store import HEADER_BYTES, MAKING, Store
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
 from viewslots.files import open_regular, sha256
+from viewslots.ranks import ALONE, Team
 from viewslots.scenes.world import World
 from viewslots.types import Progress
 
@@ -34,28 +37,79 @@ def make_dataset(
     batch: int = 16,
     art: Path | None = None,
     progress: Progress | None = None,
+    team: Team = ALONE,
 ) -> Path:
     """Render `counts` scenes a split into the folder `out`; after an interruption the same call finishes it.
 
     Splits with 0 scenes are left out. `art` is where the world's pictures come from, if not from us; it goes on record.
+    All ranks of a team render; rank 0 writes, and the bytes are those of one process.
     """
     plan = _plan(world, counts, preset, seed, quality, device, art)
     if batch < 1:
         raise UserError(f"batch is {batch}, but must be at least 1 scene")
-    total = sum(split.scenes for split in plan.splits.values())
-    with StoreWriter(out, plan) as writer:
-        _require_same_scenes(writer, world, seed, quality, device)
-        report = progress or (lambda done, total: None)
-        report(_done(writer), total)
-        for split, target in writer.plan.splits.items():
-            while writer.done(split) < target.scenes:
-                _render_next(writer, world, split, seed, quality, device, batch)
-                report(_done(writer), total)
-        return writer.finish()
+    report = progress or (lambda done, total: None)
+
+    def rendered(job: Job) -> tuple[Job, dict[str, Any], list[dict[str, Any]]]:
+        scenes = [world.sample(seed, job.split, index) for index in range(job.first, job.last)]
+        pictures = world.render(scenes, plan.splits[job.split].slots, device, quality)
+        return job, dict(vars(pictures)), [scene.to_dict() for scene in scenes]
+
+    with ExitStack() as stack:
+        writer: StoreWriter | None = None
+
+        def begin() -> list[Job]:
+            nonlocal writer
+            writer = stack.enter_context(StoreWriter(out, plan))
+            _require_same_scenes(writer, world, seed, quality, device)
+            report(*_done(writer))
+            return _jobs(writer, batch)
+
+        for job, arrays, descriptions in team.spread(team.told(begin), rendered):
+            assert writer is not None
+            writer.append(job.split, arrays, descriptions)
+            report(*_done(writer))
+        return Path(out) if writer is None else writer.finish()
 
 
-def _done(writer: StoreWriter) -> int:
-    return sum(writer.done(split) for split in writer.plan.splits)
+class Job(NamedTuple):
+    """Scenes that are rendered together."""
+
+    split: str
+    first: int
+    last: int
+
+
+def _jobs(writer: StoreWriter, batch: int) -> list[Job]:
+    """What is left to do."""
+    return [
+        Job(split, first, min(first + batch, target.scenes))
+        for split, target in writer.plan.splits.items()
+        for first in range(writer.done(split), target.scenes, batch)
+    ]
+
+
+def _done(writer: StoreWriter) -> tuple[int, int]:
+    splits = writer.plan.splits
+    return sum(map(writer.done, splits)), sum(plan.scenes for plan in splits.values())
+
+
+def finished_dataset(
+    world: World,
+    counts: Mapping[str, int],
+    out: str | Path,
+    *,
+    preset: str,
+    seed: int,
+    quality: str = "fast",
+    device: str = "cpu",
+    art: Path | None = None,
+) -> bool:
+    """Whether the very data set that is asked for is there already, perhaps made by another version."""
+    folder = Path(out)
+    if not (folder / META).is_file() or (folder / MAKING).exists():
+        return False
+    there = Store.open(folder).meta.plan
+    return there == replace(_plan(world, counts, preset, seed, quality, device, art), generator=there.generator)
 
 
 def art_record(path: Path) -> Source:
@@ -93,16 +147,6 @@ def _plan(
         splits=splits,
         keys=tuple(key for key in KEYS if key in world.keys),
     )
-
-
-def _render_next(
-    writer: StoreWriter, world: World, split: str, seed: int, quality: str, device: str, batch: int
-) -> None:
-    first = writer.done(split)
-    last = min(first + batch, writer.plan.splits[split].scenes)
-    scenes = [world.sample(seed, split, index) for index in range(first, last)]
-    pictures = world.render(scenes, writer.plan.splits[split].slots, device, quality)
-    writer.append(split, vars(pictures), [scene.to_dict() for scene in scenes])
 
 
 def _require_same_scenes(writer: StoreWriter, world: World, seed: int, quality: str, device: str) -> None:

@@ -5,9 +5,10 @@ scene is read, made into the format's arrays, checked and appended.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from viewslots.data.sources.splits import split_scenes
 from viewslots.data.writer import StoreWriter, require_free
 from viewslots.errors import UserError
 from viewslots.files import plain_errors, printable, sha256
+from viewslots.ranks import ALONE, Team
 from viewslots.types import COVERED, SCENE_KEYS, Progress
 
 MOST_WORDS = 10**6
@@ -81,23 +83,44 @@ def import_data(
     *,
     looking: Progress | None = None,
     progress: Progress | None = None,
+    team: Team = ALONE,
 ) -> tuple[Path, Sequence[str]]:
     """Write the data set, and answer where it is and what a user should know about it.
 
     The same call after an interruption finishes it; a source that cannot be read to its end leaves nothing behind.
+    All ranks of a team read scenes; rank 0 writes, and the bytes are those of one process.
     """
     asked = asked or Import()
     if out.resolve().is_relative_to(path.resolve()):
         raise UserError(f"{out}: inside the source; choose another --out")
-    require_free(out)
-    with closing(open_source(kind, path, asked.options)) as source:
-        survey = Survey(source, asked, split_scenes(source, asked.splits))
-        record = _looked_at(source, path, survey, asked.words(kind), looking or (lambda done, total: None))
-        with StoreWriter(out, survey.plan(record)) as writer:
-            identities = Identities() if kind == "pictures" and not writer.plan.per_view_masks else None
-            _copy(survey, writer, identities, progress or (lambda done, total: None))
-            noted = [] if identities is None else identities.notes()
-            return writer.finish(), [*source.notes, *noted, *_advice(survey.split_of)]
+    looking, progress = looking or (lambda done, total: None), progress or (lambda done, total: None)
+    with ExitStack() as stack:
+        survey: Survey | None = None
+        writer: StoreWriter | None = None
+
+        def surveyed() -> Survey:
+            source = stack.enter_context(closing(open_source(kind, path, asked.options)))
+            return Survey(source, asked, split_scenes(source, asked.splits))
+
+        def begin() -> tuple[Plan, dict[int, Facts], list[int]]:
+            nonlocal survey, writer
+            require_free(out)
+            survey = surveyed()
+            record = _looked_at(survey.source, path, survey, asked.words(kind), looking)
+            writer = stack.enter_context(StoreWriter(out, survey.plan(record)))
+            return writer.plan, survey.facts, _scenes_left(survey, writer)
+
+        plan, facts, scenes = team.told(begin)
+        survey = survey or surveyed()
+        survey.facts = facts
+        read = partial(survey.read, plan=plan)
+        if writer is None:
+            list(team.spread(scenes, read))
+            return out, []
+        identities = Identities() if kind == "pictures" and not plan.per_view_masks else None
+        _copy(team.spread(scenes, read), scenes, survey, writer, identities, progress)
+        noted = [] if identities is None else identities.notes()
+        return writer.finish(), [*survey.source.notes, *noted, *_advice(survey.split_of)]
 
 
 def _advice(split_of: Mapping[int, str]) -> list[str]:
@@ -123,7 +146,7 @@ class Survey:
         self._scenes = scenes
         self._keys: dict[str, tuple[str, frozenset[str]]] = {}
         self._slots = dict.fromkeys(scenes, 0)
-        self._facts: dict[int, Facts] = {}
+        self.facts: dict[int, Facts] = {}
         self._first: Picture | None = None
 
     def look(self, scene: int) -> None:
@@ -139,7 +162,7 @@ class Survey:
                 f"give such scenes a split of their own (--split), or leave this out ({option})"
             )
         self._slots[split] = max(self._slots[split], facts.slots)
-        self._facts[scene] = facts
+        self.facts[scene] = facts
         for picture in facts.pictures:
             self._require_size(picture)
 
@@ -157,7 +180,7 @@ class Survey:
         assert self._first is not None
         change = self._resize(self._first.size)
         height, width = change.height, change.width
-        counts = [len(facts.pictures) for facts in self._facts.values()]
+        counts = [len(facts.pictures) for facts in self.facts.values()]
         views = max(counts)
         keys = {split: set(known) for split, (_, known) in self._keys.items()}
         if min(counts) < views:
@@ -194,7 +217,7 @@ class Survey:
         split = self.split_of[scene]
         size, keys = plan.size(split), plan.keys_of(split)
         arrays = {key: np.zeros((1, *KEYS[key].shape(size)[1:]), KEYS[key].dtype) for key in keys}
-        facts, count = self._facts[scene], 0
+        facts, count = self.facts[scene], 0
         for view, picture in zip(self.source.views(scene), facts.pictures, strict=True):
             for key, value in self._changed(view, picture, keys).items():
                 arrays[key][0 if key in SCENE_KEYS else (0, count)] = value
@@ -206,6 +229,9 @@ class Survey:
             where = scene_name if violation.view is None else facts.pictures[violation.view].name
             raise UserError(f"{where}: {violation.key}: {violation.wrong}")
         return arrays
+
+    def read(self, scene: int, plan: Plan) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        return self.arrays(scene, plan), self.description(scene)
 
     def description(self, scene: int) -> dict[str, Any]:
         """Its name, and what the source tells of its objects."""
@@ -269,24 +295,35 @@ def _looked_at(source: Source, path: Path, survey: Survey, words: str, looking: 
     return layout.Source(printable(called), size, whole, words)
 
 
-def _copy(survey: Survey, writer: StoreWriter, identities: Identities | None, progress: Progress) -> None:
-    total, seen = len(survey.order), dict.fromkeys(writer.plan.splits, 0)
-    done = sum(map(writer.done, seen))
+def _scenes_left(survey: Survey, writer: StoreWriter) -> list[int]:
+    """What an earlier attempt has not written: a split is written in the order of its scenes."""
+    seen, left = dict.fromkeys(writer.plan.splits, 0), []
     for scene in survey.order:
         split = survey.split_of[scene]
         seen[split] += 1
-        if seen[split] <= writer.done(split):
-            continue
+        if seen[split] > writer.done(split):
+            left.append(scene)
+    return left
+
+
+def _copy(
+    read: Iterator[tuple[dict[str, NDArray[Any]], dict[str, Any]]],
+    scenes: Sequence[int],
+    survey: Survey,
+    writer: StoreWriter,
+    identities: Identities | None,
+    progress: Progress,
+) -> None:
+    total = len(survey.order)
+    for done, scene in enumerate(scenes, total - len(scenes) + 1):
         try:
-            arrays = survey.arrays(scene, writer.plan)
-            description = survey.description(scene)
+            arrays, description = next(read)
         except Exception:
             writer.discard()  # this source will never become a data set
             raise
-        writer.append(split, arrays, [description])
+        writer.append(survey.split_of[scene], arrays, [description])
         if identities is not None:
             identities.look(arrays)
-        done += 1
         progress(done, total)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from viewslots.errors import UserError
-from viewslots.scenes.clevr import CLEVR_M, CLEVR_MIXED, ClevrWorld
+from viewslots.scenes.clevr import CLEVR_M, CLEVR_MIXED, ClevrWorld, TinyClevrWorld
 from viewslots.scenes.clipart import ClipartWorld
 from viewslots.scenes.sprites import SpriteWorld
 from viewslots.scenes.tabletop.family import TABLETOP
@@ -25,6 +25,8 @@ class DataPreset:
     test: int
     takes_art: str = ""
     """What `--art` may name for this set; empty where there is none."""
+    pool: int = 0
+    """`train --data live` renders so many scenes once and goes through them again and again; 0: new ones every step."""
     sized: Callable[[int, int], World] | None = None
     """The same world in pictures of another height and width, where it can."""
 
@@ -60,6 +62,14 @@ DATA_PRESETS = {
     "clevr-m4": _multi_view("clevr-m4", "the scenes of clevr-m2, 10 views over the full circle"),
     "clevr-mixed": DataPreset(
         "scenes of clevr-m1 to clevr-m4 in turn", lambda art: CLEVR_MIXED, train=5_000, valid=100, test=100
+    ),
+    "tiny-clevr": DataPreset(
+        "three large objects of different colours on 32x32 pixels, 4 views along an arc; for a CPU",
+        lambda art: TinyClevrWorld(),
+        train=1_000,
+        valid=100,
+        test=100,
+        pool=1_000,
     ),
     "tabletop": _tabletop("tabletop", "things on a table in a room, textures, lamps of all kinds; 10 views, 128x128"),
     "tabletop-plain": _tabletop("tabletop-plain", "the scenes of tabletop without textures"),

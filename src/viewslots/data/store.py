@@ -24,7 +24,7 @@ LINE_LIMIT = 2**20
 """Longest description of one scene, in bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SplitArrays:
     """The arrays of one split, each [S, ...] as in format.KEYS; memory maps when they come from a store."""
 
@@ -42,6 +42,13 @@ class SplitArrays:
         scenes, views, height, width, _ = pictures.image.shape
         arrays = {key: getattr(pictures, key) for key in pictures.keys()}  # noqa: SIM118
         return cls(name, Size(scenes, views, _slots(arrays), height, width), arrays)
+
+    def __repr__(self) -> str:
+        size = self.size
+        return (
+            f"SplitArrays({self.name!r}: {size.scenes} scenes, {size.views} views, {size.height}x{size.width}, "
+            f"{', '.join(self.arrays)})"
+        )
 
     @property
     def view_counts(self) -> Int[np.ndarray, "S"]:
@@ -83,6 +90,10 @@ class Store:
     def __init__(self, path: Path, meta: Meta) -> None:
         self.path = path
         self.meta = meta
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name} {plan.scenes}" for name, plan in self.meta.plan.splits.items())
+        return f"Store({str(self.path)!r}: {counts})"
 
     @classmethod
     def open(cls, path: str | Path) -> "Store":

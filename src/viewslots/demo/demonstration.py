@@ -32,10 +32,13 @@ from viewslots.methods.registry import method_class
 from viewslots.metrics.score import SceneScores, score_scenes
 from viewslots.protocol.evaluate import Plan, evaluate
 from viewslots.protocol.repeats import Values
+from viewslots.pulse import Listener, heard
 from viewslots.types import BACKGROUND, Pictures, Progress
 from viewslots.viewpoints.scene import InferredScene, Reader, load, search_words
 
 MODEL, PRESET, SPLIT = "umbra", "clevr-m1", "test1"
+RENDERED, ANSWERED, SCORED, FILMED = 10, 60, 70, 85
+"""Percent of the time of a demo that have passed by then."""
 SCENES, VIEWS, NEW_VIEWS, FRAMES = 4, 4, 4, 60
 REPORT, SHEET, VIDEO, SCORES, LAYERS = "report.html", "truth.png", "video", "scores.json", "decomposition"
 BESIDE, REPEATS = "kmeans", 5
@@ -66,13 +69,13 @@ def run_demo(
     out: Path, seed: int, *, scenes: int = SCENES, frames: int = FRAMES, progress: Progress = lambda done, total: None
 ) -> Demo:
     """The page and all that is in it, in `out`; a demo that was there before is replaced, its scenes stay."""
-    folder, total = out / f"seed-{seed}", 2 * scenes + 3
+    folder = out / f"seed-{seed}"
     with plain_errors("writing", out):
         require_own(out)
         folder.mkdir(parents=True, exist_ok=True)
-        store = demo_scenes(folder / "data", seed, scenes, lambda done, _: progress(done, total))
+        store = demo_scenes(folder / "data", seed, scenes, lambda done, _: progress(RENDERED * done // scenes, 100))
         with one_thread():
-            return show_scenes(store, out, folder, seed, frames, lambda done, _: progress(scenes + done, total))
+            return show_scenes(store, out, folder, seed, frames, progress)
 
 
 @contextmanager
@@ -90,13 +93,12 @@ def show_scenes(store: Store, out: Path, folder: Path, seed: int, frames: int, p
     """What the model makes of the scenes, as files."""
     reader = load(shipped_folder(MODEL))
     seen, held_out = pictures_of(store)
-    total = len(seen) + 3
-    inferred = decomposed(reader, seen, lambda done, _: progress(done, total))
+    inferred = decomposed(reader, seen, lambda share: progress(int(RENDERED + (ANSWERED - RENDERED) * share), 100))
     scores = all_scores(inferred, store, reader.slots)
     write_json(folder / SCORES, scores)
-    progress(total - 2, total)
+    progress(SCORED, 100)
     video = saved_video(turning_frames(inferred, frames), folder / VIDEO)
-    progress(total - 1, total)
+    progress(FILMED, 100)
     note = f"Answers of {MODEL}: {search_words(reader.search)}."
     decomposition_figure(inferred, "complete", note).save(folder / LAYERS)
     truth = stored_pictures(store)
@@ -106,17 +108,25 @@ def show_scenes(store: Store, out: Path, folder: Path, seed: int, frames: int, p
     page = report_page(story, (folder / SHEET).read_bytes(), video, next_commands(store.path), REPEATS)
     with replacing(out / REPORT) as draft:
         draft.write_text(page, encoding="utf-8")
-    progress(total, total)
+    progress(100, 100)
     return Demo(out / REPORT, folder / SHEET, video, store.path, scores, seed)
 
 
-def decomposed(reader: Reader, seen: Float[Tensor, "S M 3 H W"], progress: Progress) -> list[InferredScene]:
+def decomposed(reader: Reader, seen: Float[Tensor, "S M 3 H W"], listener: Listener) -> list[InferredScene]:
     """Scenes side by side, a thread each: they do not know of each other, and one alone is too little for two cores."""
-    inferred: list[InferredScene] = []
+    shares = [0.0] * len(seen)
+
+    def one(index: int) -> InferredScene:
+        def listen(share: float) -> None:
+            shares[index] = share
+            listener(sum(shares) / len(shares))
+
+        with heard(listen):
+            return reader.decompose(seen[index])
+
     with ThreadPoolExecutor(min(len(seen), os.cpu_count() or 1)) as threads:
-        for scene in threads.map(lambda pictures: reader.decompose(pictures), seen):
-            inferred.append(scene)
-            progress(len(inferred), len(seen))
+        inferred = list(threads.map(one, range(len(seen))))
+    listener(1.0)
     return inferred
 
 

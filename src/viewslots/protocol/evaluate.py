@@ -41,12 +41,15 @@ from viewslots.protocol.plan import shown_to as shown_to
 from viewslots.protocol.probing import (
     Fitting,
     camera_scores,
+    fit_splits,
     object_rows,
     property_scores,
     require_properties,
     view_codes,
 )
 from viewslots.protocol.repeats import Repeats
+from viewslots.protocol.work import Work as Work
+from viewslots.ranks import ALONE, Team
 from viewslots.types import Progress, SceneBatch
 
 HELD_OUT_VIEWS = 4
@@ -71,7 +74,6 @@ NEEDED_FOR = {
 """Kinds of truth, and the scores that a data set without them cannot have."""
 
 
-@torch.no_grad()
 def evaluate(
     method: Method,
     store: Store,
@@ -81,33 +83,56 @@ def evaluate(
     lpips: Lpips | None = None,
 ) -> Repeats:
     """All repeats of all scenes of a split, scored."""
+    found = evaluate_together(method, store, plan, device, progress, ALONE, lpips)
+    assert found is not None  # there is no other rank
+    return found
+
+
+@torch.no_grad()
+def evaluate_together(
+    method: Method,
+    store: Store,
+    plan: Plan,
+    device: str,
+    progress: Progress,
+    team: Team,
+    lpips: Lpips | None = None,
+) -> Repeats | None:
+    """`evaluate` with batches shared among the ranks of a team. Rank 0 gets the answer of one process, others None."""
     require_properties(store, plan)
     dataset = shown_to(method, store, plan.split, device)
     plan.require(dataset.split.size.views if plan.new_views is None else fewest_views(dataset.split))
     if plan.new_views is not None and not method.shows_new_views:
         raise UserError("this method does not tell viewpoints from objects, so it has no new views to show")
-    scored: list[list[Scored]] = [[] for _ in range(plan.repeats)]
-    truths: list[Facts] = []
-    for scenes in batches(len(dataset), plan.batch):
-        seen = Seen.of(dataset, scenes, plan)
-        truths.append(Facts.of(seen.truth))
-        for repeat, parts in enumerate(scored):
-            parts.append(answered(method, seen, plan, repeat, lpips))
-            progress(scenes[0] * plan.repeats + (repeat + 1) * len(scenes), len(dataset) * plan.repeats)
-    facts = Facts.concatenate(truths)
+    work = Work(progress, len(dataset) * plan.repeats, team.count)
+    fitting = Fitting(method, store, plan, device, work, team)
+    work.total += fitting.scenes(fit_splits(method, store, plan, dataset.split))
+
+    def answers(scenes: list[int]) -> tuple[Facts, list[Scored]]:
+        seen, found = Seen.of(dataset, scenes, plan), []
+        for repeat in range(plan.repeats):
+            with work.of(len(scenes)):
+                found.append(answered(method, seen, plan, repeat, lpips))
+        return Facts.of(seen.truth), found
+
+    everything = list(team.spread(list(batches(len(dataset), plan.batch)), answers))
+    facts = Facts.concatenate([part for part, _ in everything])
     if "pose" in dataset.split:
         facts = replace(facts, unknown=facts.unknown - {"camera"})
+    known = team.tell("camera" not in facts.unknown)
+    fitting.infer(fit_splits(method, store, plan, dataset.split, known))
+    if not team.first:
+        return None
+    scored = [[found[repeat] for _, found in everything] for repeat in range(plan.repeats)]
     extras = [SceneRatios.concatenate([part.extras for part in parts]) for parts in scored]
-    fitting = Fitting(method, store, plan, device)
     if plan.extras and plan.new_views is None:
-        known = "camera" not in facts.unknown
         codes = [joined([part.view_codes for part in parts]) if known else None for parts in scored]
         cameras = camera_scores(fitting, store, plan, dataset.split, codes)
         extras = [one.merge(two) for one, two in zip(extras, cameras, strict=True)]
     if plan.probes is not None:
         rows = [ObjectRows.concatenate([part.objects for part in parts if part.objects]) for parts in scored]
-        found = property_scores(fitting, store, plan, rows, len(dataset))
-        extras = [one.merge(two) for one, two in zip(extras, found, strict=True)]
+        probed = property_scores(fitting, store, plan, rows, len(dataset))
+        extras = [one.merge(two) for one, two in zip(extras, probed, strict=True)]
     return Repeats(
         [SceneScores.concatenate([part.scores for part in parts]) for parts in scored],
         extras,
@@ -150,7 +175,7 @@ class Seen:
 
 def joined(columns: Sequence[Any]) -> Any:
     """Along the scenes; None where it is not known of all."""
-    return None if any(column is None for column in columns) else np.concatenate(columns)
+    return None if not columns or any(column is None for column in columns) else np.concatenate(columns)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from viewslots.metrics.extras import Ratio, SceneRatios
 from viewslots.metrics.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
 from viewslots.metrics.property_probes import PROPERTIES, ObjectRows, PropertyProbes, matched_rows
 from viewslots.protocol.plan import Plan, batches, fewest_views, keyed_generator, shown_to
+from viewslots.protocol.work import Work
+from viewslots.ranks import Team
 from viewslots.types import Decomposition, SceneTruth
 
 FIT_SPLIT = "valid"
@@ -38,8 +40,9 @@ NAMES = {
 class Fitting:
     """The codes of the first scenes of a split, in as many views as the plan asks for."""
 
-    def __init__(self, method: Method, store: Store, plan: Plan, device: str) -> None:
+    def __init__(self, method: Method, store: Store, plan: Plan, device: str, work: Work, team: Team) -> None:
         self._method, self._store, self._plan, self._device = method, store, plan, device
+        self._work, self._team = work, team
         self._found: dict[str, tuple[Float[np.ndarray, "S M D"] | None, ObjectRows | None]] = {}
 
     def dataset(self, split: str) -> SceneDataset:
@@ -51,17 +54,34 @@ class Fitting:
             self._found[split] = self._infer(split)
         return self._found[split]
 
+    def scenes(self, splits: Sequence[str]) -> int:
+        """How many of them are answered."""
+        return sum(min(len(self._store.split(split)), FIT_SCENES) for split in splits)
+
+    def infer(self, splits: Sequence[str]) -> None:
+        """All ranks of a team together; rank 0 has the codes then."""
+        for split in splits:
+            self.codes(split)
+
     def _infer(self, split: str) -> tuple[Float[np.ndarray, "S M D"] | None, ObjectRows | None]:
         dataset, plan, method = self.dataset(split), self._plan, self._method
         views, objects, asked = [], [], FirstViews(plan.views)
-        for scenes in batches(min(len(dataset), FIT_SCENES), plan.batch):
+
+        def codes(scenes: list[int]) -> tuple[Float[np.ndarray, "S M D"] | None, ObjectRows | None]:
             batch, generator = dataset.batch(scenes, asked, plan.views), keyed_generator(plan.seed, split, scenes[0])
-            answer = method.infer(batch, generator, plan.slots, plan.search)
-            if split == FIT_SPLIT and method.has_viewpoints:
-                views.append(view_codes(cast(ViewpointAnswer, answer)))
-            if split == plan.probes:
-                truth = dataset.truth(scenes, asked, plan.views)
-                objects.append(object_rows(answer, answer.decomposition(), truth, scenes, method))
+            with self._work.of(len(scenes)):
+                answer = method.infer(batch, generator, plan.slots, plan.search)
+            seen = split == FIT_SPLIT and method.has_viewpoints
+            truth = dataset.truth(scenes, asked, plan.views) if split == plan.probes else None
+            return (
+                view_codes(cast(ViewpointAnswer, answer)) if seen else None,
+                None if truth is None else object_rows(answer, answer.decomposition(), truth, scenes, method),
+            )
+
+        parts = list(batches(min(len(dataset), FIT_SCENES), plan.batch))
+        for view, rows in self._team.spread(parts, codes):
+            views += [] if view is None else [view]
+            objects += [] if rows is None else [rows]
         return np.concatenate(views) if views else None, ObjectRows.concatenate(objects) if objects else None
 
 
@@ -85,17 +105,29 @@ def camera_scores(
 ) -> list[SceneRatios]:
     """R2 of the probes, a repeat each; without values where codes or cameras are not known."""
     nothing = [SceneRatios({name: Ratio.nothing(len(split)) for name in CAMERA_SCORES})] * plan.repeats
-    if any(one is None for one in codes) or not knows_cameras(split) or FIT_SPLIT not in store.splits:
+    if any(one is None for one in codes) or not fits_cameras(store, plan, split):
         return nothing
     fit = store.split(FIT_SPLIT)
-    if min(fewest_views(split), fewest_views(fit)) < plan.views:  # padded views have no code worth a probe
-        return nothing
-    if len(fit) < 2 or not knows_cameras(fit):
-        return nothing
     fitted, _ = fitting.codes(FIT_SPLIT)
     assert fitted is not None
     probes, true = CameraProbes(fitted, cameras(fit, plan)[: len(fitted)]), cameras(split, plan)
     return [SceneRatios(probes.score(one, true)) for one in codes if one is not None]
+
+
+def fits_cameras(store: Store, plan: Plan, split: SplitArrays) -> bool:
+    """Whether there are cameras to fit on and to compare with."""
+    if not knows_cameras(split) or FIT_SPLIT not in store.splits:
+        return False
+    fit = store.split(FIT_SPLIT)
+    # Padded views have no code worth a probe.
+    return min(fewest_views(split), fewest_views(fit)) >= plan.views and len(fit) >= 2 and knows_cameras(fit)
+
+
+def fit_splits(method: Method, store: Store, plan: Plan, split: SplitArrays, known: bool = True) -> list[str]:
+    """Splits whose codes probes are fitted on. `known`: the truth of the scored scenes tells cameras."""
+    asked = plan.extras and plan.new_views is None and method.has_viewpoints
+    cameras = known and asked and fits_cameras(store, plan, split)
+    return list(dict.fromkeys(([FIT_SPLIT] if cameras else []) + ([plan.probes] if plan.probes is not None else [])))
 
 
 def knows_cameras(arrays: SplitArrays) -> bool:

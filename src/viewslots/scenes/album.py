@@ -9,6 +9,7 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from viewslots.errors import UserError
+from viewslots.files import open_regular
 from viewslots.scenes.drawings import DETAIL, DRAWINGS, MEADOW, OUTLINE, draw_vectors
 from viewslots.scenes.fields import read_fields, read_list, read_number
 
@@ -134,7 +135,7 @@ def _read_kinds(listing: Path) -> tuple[Kind, ...]:
 
 def _read_png(path: Path) -> Image.Image:
     try:
-        with Image.open(path, formats=["PNG"]) as image:
+        with open_regular(path) as file, Image.open(file, formats=["PNG"]) as image:
             if max(image.size) > MAX_ART:
                 raise UserError(f"{path}: {image.size}, more than {MAX_ART} pixels a side")
             return image.convert("RGBA")

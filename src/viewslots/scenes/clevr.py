@@ -7,11 +7,13 @@ from viewslots.scenes.render import render_views, visible_pixels
 from viewslots.scenes.sample import (
     NARROW_VIEWS,
     WIDE_VIEWS,
+    WINDOW_32,
     WINDOW_64,
     WINDOW_128,
     ViewRange,
     sample_multi_view,
     sample_single_view,
+    sample_tiny,
 )
 from viewslots.scenes.spec import Scene
 from viewslots.scenes.world import SOLID_KEYS, split_range
@@ -19,6 +21,7 @@ from viewslots.types import Pictures
 
 COUNTS = {**dict.fromkeys(("train", "valid", "test1", "live"), (3, 6)), "test2": (7, 10)}
 """Range of the number of objects."""
+TINY_COUNTS = {**dict.fromkeys(("train", "valid", "test1", "live"), (3, 3)), "test2": (4, 4)}
 
 
 class RayTraced:
@@ -73,6 +76,24 @@ class MixedWorld(RayTraced):
 
     def sample(self, seed: int, split: str, index: int) -> Scene:
         return self.worlds[index % len(self.worlds)].sample(seed, split, index)
+
+
+@dataclass(frozen=True)
+class TinyClevrWorld(RayTraced):
+    """Three large objects on 32x32 pixels: scenes from which a CPU learns in minutes."""
+
+    views: int = 4
+    height: int = WINDOW_32.height
+    width: int = WINDOW_32.width
+
+    def slots(self, split: str) -> int:
+        return split_range(TINY_COUNTS, split)[1]
+
+    def sample(self, seed: int, split: str, index: int) -> Scene:
+        return sample_tiny(split_range(TINY_COUNTS, split), self.views, seed, split, index)
+
+    def render(self, scenes: Sequence[Scene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
+        return super().render(scenes, slots, device, "draft" if quality == "fast" else quality)
 
 
 CLEVR_M = {

@@ -39,6 +39,7 @@ class Quality:
 
 
 QUALITIES = {
+    "draft": Quality(samples=4, bounces=1, ground_bounces=0),
     "fast": Quality(samples=16, bounces=2, ground_bounces=1),
     "reference": Quality(samples=256, bounces=4, ground_bounces=2),
 }
@@ -267,7 +268,7 @@ def expose_in_parts(
     pairs_per_row = picture.width * quality.samples * max(stage.bodies.radius.shape[1], 1)
     rows_at_once = max(1, pairs_at_once(stage.device) // pairs_per_row)
     band = min(picture.height, rows_at_once)
-    group = max(1, rows_at_once // picture.height)
+    group = max(1, min(rows_at_once // picture.height, shares(len(keys), stage.device)))
     bands = [replace(picture, up=up, down=min(up + band, picture.down)) for up in range(picture.up, picture.down, band)]
     parts = [(slice(start, start + group), window) for start in range(0, len(keys), group) for window in bands]
     films = on_all_cores(
@@ -282,6 +283,11 @@ def expose_in_parts(
         return torch.cat([torch.cat([getattr(film, name) for film in row], row_axis) for row in groups])
 
     return Film(joined("linear", 1), joined("visible", 2), joined("shapes", 2), joined("shadows", 2))
+
+
+def shares(views: int, device: torch.device) -> int:
+    """Views for each core, so that small pictures keep all of them busy."""
+    return -(-views // torch.get_num_threads()) if device.type == "cpu" else views
 
 
 T = TypeVar("T")

@@ -50,9 +50,31 @@ class ViewRange:
     distance: tuple[float, float]
 
 
+@dataclass(frozen=True)
+class Furnishing:
+    """What objects a scene may have, and where they stand. The defaults are CLEVR's."""
+
+    sizes: tuple[str, ...] = tuple(SIZES)
+    materials: tuple[str, ...] = MATERIALS
+    half_side: float = HALF_SIDE
+    """Of the square on which they stand."""
+    colors: tuple[str, ...] = tuple(COLORS)
+    distinct: bool = False
+    """No two objects of a scene have the same colour."""
+
+
+CLEVR_OBJECTS = Furnishing()
+BRIGHT = tuple(color for color in COLORS if color != "gray")
+LARGE_OBJECTS = Furnishing(("large",), ("rubber",), 1.8, BRIGHT, distinct=True)
+"""Near the middle, without highlights, none of the ground's colour: what 32x32 pixels can show."""
+
 NARROW_VIEWS = ViewRange((0.0, 0.5), (0.3, 0.5), (10.75, 11.75))
 WIDE_VIEWS = ViewRange((0.0, 1.0), (0.3, 0.6), (10.5, 12.0))
 
+ARC_VIEWS = ViewRange((0.0, 0.25), (0.42, 0.42), (9.5, 9.5))
+"""An arc of a quarter of a turn, nearer to the objects."""
+
+WINDOW_32 = Picture(54, 40, up=5, down=37, left=11, right=43, focal=LENS * 54)
 WINDOW_64 = Picture(108, 80, up=10, down=74, left=22, right=86)
 WINDOW_128 = Picture(214, 160, up=19, down=147, left=43, right=171, focal=LENS * 214)
 
@@ -63,30 +85,35 @@ def rounded(*vector: float) -> Vec3:
     return x, y, z
 
 
-def sample_objects(draws: Draws, count: int, shared: bool) -> tuple[SceneObject, ...]:
+def sample_objects(
+    draws: Draws, count: int, shared: bool, chosen: Furnishing = CLEVR_OBJECTS
+) -> tuple[SceneObject, ...]:
     """`count` objects that keep their distances, farthest from the base camera first; anew if one finds no place."""
-    common = (draws.choice(SHAPES), draws.choice(tuple(COLORS)), draws.choice(MATERIALS)) if shared else None
+    common = (draws.choice(SHAPES), draws.choice(chosen.colors), draws.choice(chosen.materials)) if shared else None
     while True:
         objects: list[SceneObject] = []
-        while len(objects) < count and (body := _place(draws, objects, common)) is not None:
+        while len(objects) < count and (body := _place(draws, objects, common, chosen)) is not None:
             objects.append(body)
         if len(objects) == count:
             return tuple(sorted(objects, key=lambda body: _along(body.location, BASE_CAMERA)))
 
 
-def _place(draws: Draws, others: list[SceneObject], common: tuple[str, str, str] | None) -> SceneObject | None:
+def _place(
+    draws: Draws, others: list[SceneObject], common: tuple[str, str, str] | None, chosen: Furnishing
+) -> SceneObject | None:
     """One more object. Order of draws as in CLEVR: size, position tries, shape, colour, rotation, material."""
-    size = draws.choice(tuple(SIZES))
+    size, side = draws.choice(chosen.sizes), chosen.half_side
     radius = SIZES[size]
     for _ in range(TRIES):
-        x, y = draws.uniform(-HALF_SIDE, HALF_SIDE), draws.uniform(-HALF_SIDE, HALF_SIDE)
+        x, y = draws.uniform(-side, side), draws.uniform(-side, side)
         if all(keeps_distance(x, y, radius, other) for other in others):
             break
     else:
         return None
-    shape, color = draws.choice(SHAPES), draws.choice(tuple(COLORS))
+    taken = {other.color for other in others} if chosen.distinct else set()
+    shape, color = draws.choice(SHAPES), draws.choice(tuple(color for color in chosen.colors if color not in taken))
     rotation = draws.uniform(0, 2 * math.pi)
-    material = draws.choice(MATERIALS)
+    material = draws.choice(chosen.materials)
     if common:
         shape, color, material = common
     red, green, blue = COLORS[color]
@@ -145,6 +172,21 @@ def sample_multi_view(
         lights=sample_lights(Draws(family, seed, split, index, "lights")),
         cameras=tuple(sample_camera(cameras, ranges) for _ in range(views)),
         picture=WINDOW_64,
+        key=noise_key(name, seed, split, index),
+    )
+
+
+def sample_tiny(objects: tuple[int, int], views: int, seed: int, split: str, index: int) -> Scene:
+    """A few large objects on 32x32 pixels."""
+    name = "tiny-clevr"
+    draws = Draws(name, seed, split, index, "objects")
+    bodies = sample_objects(draws, draws.integer(*objects), False, LARGE_OBJECTS)
+    cameras = Draws(name, seed, split, index, "views")
+    return Scene(
+        objects=bodies,
+        lights=sample_lights(Draws(name, seed, split, index, "lights")),
+        cameras=tuple(sample_camera(cameras, ARC_VIEWS) for _ in range(views)),
+        picture=WINDOW_32,
         key=noise_key(name, seed, split, index),
     )
 

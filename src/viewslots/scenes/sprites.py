@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 
 from viewslots.errors import UserError
+from viewslots.files import open_regular
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.fields import read_fields, read_list, read_number
 from viewslots.scenes.layers import Layer, Painting, paint_all, place
@@ -142,7 +143,7 @@ class StoredSheet:
     def __init__(self, path: Path) -> None:
         count = int(np.prod([len(options) for options in FACTORS]))
         try:
-            with zipfile.ZipFile(path) as archive:
+            with open_regular(path) as whole, zipfile.ZipFile(whole) as archive:
                 with archive.open("latents_classes.npy") as file:
                     _check_header(file, (count, 6), "i", f"{path}: latents_classes")
                     _check_order(file.read(count * 6 * 8), f"{path}: latents_classes")

@@ -23,10 +23,12 @@ from viewslots.methods.contract import TrainableMethod, mapped
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.distributed import Ranks
-from viewslots.types import Pictures, SceneBatch
+from viewslots.types import Pictures, Progress, SceneBatch
 
 SHOWN = ("image", "camera", "pose")
 """What is used of live pictures: they have no truth to be compared with."""
+RENDER_SCENES = 16
+"""Rendered at once where many are."""
 
 
 class Feed(Protocol):
@@ -122,6 +124,26 @@ def render_views(
     rows = np.arange(len(scenes))[:, None]
     chosen = {key: getattr(pictures, key)[rows, table] for key in pictures.keys() if key in SHOWN}  # noqa: SIM118
     return Pictures(**chosen)
+
+
+def rendered_split(
+    world: World,
+    seed: int,
+    split: str,
+    count: int,
+    views: int,
+    device: torch.device,
+    progress: Progress = lambda done, total: None,
+) -> SplitArrays:
+    """The first scenes of a split in their first views, in memory."""
+    scenes = [world.sample(seed, split, index) for index in range(count)]
+    if all(hasattr(scene, "cameras") for scene in scenes):
+        scenes = [replace(scene, cameras=scene.cameras[:views]) for scene in scenes]
+    parts = []
+    for first in range(0, count, RENDER_SCENES):
+        parts.append(world.render(scenes[first : first + RENDER_SCENES], world.slots(split), str(device)))
+        progress(min(first + RENDER_SCENES, count), count)
+    return SplitArrays.from_pictures(split, Pictures.concatenate(parts).first_views(views))
 
 
 def fits(images: NDArray[Any], device: torch.device) -> bool:

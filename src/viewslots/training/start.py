@@ -24,14 +24,15 @@ from viewslots.files import FIRST
 from viewslots.methods.contract import Precision
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation
-from viewslots.scenes.world import World
+from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.checkpoint import Damaged, load_step, read_facts, saved_steps
 from viewslots.training.distributed import Ranks
-from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of
+from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of, rendered_split
 from viewslots.training.run import CHECKPOINTS, ORIGIN, RunFolder, read_run_config
 from viewslots.training.settings import FIRST_NAME, IMAGE_SIZE, LIVE, RunSettings, plan_run
 from viewslots.training.step import EagerStep, Model, Step, fast_step
 from viewslots.training.validation import Validation, live_split
+from viewslots.types import Progress
 
 FREE = ("precision", "validate_every", "checkpoint_every")
 """What may change when a run goes on; everything else decides its result and must agree."""
@@ -182,7 +183,13 @@ class Parts:
     """On rank 0 only."""
 
 
-def assemble(settings: RunSettings, device: torch.device, ranks: Ranks, weights: Model | None = None) -> Parts:
+def assemble(
+    settings: RunSettings,
+    device: torch.device,
+    ranks: Ranks,
+    weights: Model | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Parts:
     """All parts at step 0. `weights`: a model of the same kind to start from, instead of the seed's random weights."""
     kind = trainable_class(settings.method)
     model = kind(settings.model, torch.Generator().manual_seed(settings.seed)).to(device).train()
@@ -197,7 +204,7 @@ def assemble(settings: RunSettings, device: torch.device, ranks: Ranks, weights:
         # Twins of weights would hide gradients from what averages them over the ranks.
         module = model.fast("fp32").module if settings.fast else model
         step = EagerStep(ranks.wrap(module), optimisers, settings.precision, clip_norm, names=model.terms)
-    feed, validation = open_data(settings, model, device, ranks)
+    feed, validation = open_data(settings, model, device, ranks, progress)
     noise = NoiseSource(model, seed=settings.seed, batch=settings.batch, ranks=ranks)
     return Parts(model, optimisers, step, feed, noise, validation)
 
@@ -249,16 +256,16 @@ def start_from(model: Model, weights: Model) -> None:
 
 
 def open_data(
-    settings: RunSettings, model: Model, device: torch.device, ranks: Ranks
+    settings: RunSettings, model: Model, device: torch.device, ranks: Ranks, progress: Progress
 ) -> tuple[Feed, Validation | None]:
     size, camera, views = model.image_size, model.needs_camera, settings.views
     chosen: dict[str, Any] = {"seed": settings.seed, "batch": settings.batch, "size": size, "camera": camera}
     chosen |= {"device": device, "ranks": ranks}
     if settings.data == LIVE:
-        world = data_preset(settings.world).world(None)
-        before = settings.first
+        preset, before = data_preset(settings.world), settings.first
+        world = preset.world(None)
         seen = 0 if before is None else before.all_steps * before.batch
-        feed: Feed = LiveFeed(world, seen=seen, **chosen)
+        feed = live_feed(world, preset.pool, seen, chosen, progress)
         held_out = live_split(world, views, device) if ranks.first else None
     else:
         store = open_store(settings.data)
@@ -269,6 +276,15 @@ def open_data(
     if held_out is None:
         return feed, None
     return feed, Validation(held_out, views=views, size=size, camera=camera, device=device)
+
+
+def live_feed(world: World, pool: int, seen: int, chosen: dict[str, Any], progress: Progress) -> Feed:
+    """Fresh scenes after those `seen`, or a pool that is rendered once: the first ones of the stream."""
+    if not pool:
+        return LiveFeed(world, seen=seen, **chosen)
+    shown: Progress = progress if chosen["ranks"].first else lambda done, total: None
+    split = rendered_split(world, chosen["seed"], LIVE_SPLIT, pool, world.views, chosen["device"], shown)
+    return StoredFeed(split, **chosen)
 
 
 def open_store(folder: str) -> Store:

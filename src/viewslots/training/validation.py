@@ -19,12 +19,12 @@ from viewslots.figures.sheets import decomposition_sheet
 from viewslots.methods.contract import Search
 from viewslots.metrics.score import SceneScores, score_scenes
 from viewslots.scenes.world import World
-from viewslots.training.feed import keyed_generator
+from viewslots.training.feed import keyed_generator, rendered_split
 from viewslots.training.step import Model
-from viewslots.types import Decomposition, Pictures, SceneBatch
+from viewslots.types import Decomposition, SceneBatch
 
 LOSS_SCENES, SCORE_SCENES, SHEET_SCENES = 256, 64, 2
-LIVE_SCENES, RENDER_SCENES = 64, 8
+LIVE_SCENES = 64
 BATCH = 8
 SHARED = 0.9
 """Entropy of the masks, as a share of its largest value, above which no slot has anything of its own."""
@@ -204,9 +204,4 @@ def concatenate(answers: list[Decomposition]) -> Decomposition:
 
 def live_split(world: World, views: int, device: torch.device) -> SplitArrays:
     """Held-out scenes for a run on live ones: the same for every seed."""
-    scenes = [world.sample(0, "valid", index) for index in range(LIVE_SCENES)]
-    if all(hasattr(scene, "cameras") for scene in scenes):
-        scenes = [replace(scene, cameras=scene.cameras[:views]) for scene in scenes]
-    slots, parts = world.slots("valid"), range(0, len(scenes), RENDER_SCENES)
-    pictures = [world.render(scenes[first : first + RENDER_SCENES], slots, str(device)) for first in parts]
-    return SplitArrays.from_pictures("valid", Pictures.concatenate(pictures).first_views(views))
+    return rendered_split(world, 0, "valid", LIVE_SCENES, views, device)

@@ -14,12 +14,12 @@ from viewslots.errors import UserError
 from viewslots.methods.contract import LayeredViews, SceneAnswer, SceneCodes, SceneMethod, Search, TrainableMethod
 from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run
-from viewslots.types import Decomposition, SceneBatch
+from viewslots.types import Decomposition, SceneBatch, shapes_only
+from viewslots.viewpoints.answers import PRESENT as PRESENT
+from viewslots.viewpoints.answers import Answers, Scenes, parts_of, scene_batch
 from viewslots.viewpoints.familiarity import Typical, read_typical
 from viewslots.viewpoints.photos import Photo, Pictured, read_photos, read_pictures
 
-PRESENT = 0.5
-"""An object is present from this probability on."""
 MOST_SLOTS = 64
 """Memory grows with them; no scene of ours has more objects."""
 VIEWS_AT_ONCE = 8
@@ -33,7 +33,7 @@ def load(source: str | Path, *, device: str = "cpu", which: Which = "best") -> "
     return Reader(model.to(device), str(source), None if from_hub else read_typical(find_run(source)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class View:
     """What one viewpoint shows. Index k is object k of the scene; an object that is not shown is zero everywhere."""
 
@@ -52,6 +52,8 @@ class View:
     order: Float[Tensor, "K"]
     """Larger is nearer; -inf for an object that is not shown."""
     shown: tuple[int, ...]
+
+    __repr__ = shapes_only
 
     def nearest_first(self) -> list[int]:
         """The shown objects, from near to far."""
@@ -75,9 +77,10 @@ class View:
         return objects + (1 - cover).clamp(min=0) * self.background
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reader:
-    """A model in evaluation mode that answers about one scene at a time, repeatably."""
+    """A model in evaluation mode that answers repeatably: about one scene, which can then be turned and edited, or
+    about many at once."""
 
     model: TrainableMethod[Any]
     name: str = ""
@@ -85,17 +88,20 @@ class Reader:
     """How well it rebuilds the kind of pictures it was trained on, where that was measured."""
 
     def __post_init__(self) -> None:
+        self.model.eval()
+
+    def __repr__(self) -> str:
+        height, width = self.size
+        return f"Reader({self.name!r}: {self.model.name}, {height}x{width}, {self.slots} slots, on {self.device})"
+
+    @property
+    def scenes(self) -> SceneMethod:
+        """The model, as one whose scenes can be edited and turned."""
         if not isinstance(self.model, SceneMethod):
             raise UserError(
                 f"{self.name or 'this model'}: {self.model.name} knows no scene apart from its views, "
                 "so it cannot be turned or edited; `viewslots figures` draws its layers"
             )
-        self.model.eval()
-
-    @property
-    def scenes(self) -> SceneMethod:
-        """The model, as one whose scenes can be edited and turned."""
-        assert isinstance(self.model, SceneMethod)
         return self.model
 
     @property
@@ -138,8 +144,39 @@ class Reader:
         return self.inferred(images, seed, slots, with_starts(search or self.search, starts))
 
     @torch.no_grad()
+    def infer(
+        self,
+        scenes: Scenes,
+        *,
+        seed: int = 0,
+        slots: int | None = None,
+        starts: int | None = None,
+        search: Search | None = None,
+        at_once: int = 20,
+    ) -> Answers:
+        """Many scenes, of any method: masks, codes and counts, on the device of the model.
+
+        Arguments as those of `decompose`; `at_once` scenes share a pass, which bounds the memory. Which random numbers
+        a scene gets depends on the scenes before it, so another order or `at_once` may give other answers.
+        """
+        if at_once < 1:
+            raise UserError(f"at_once: at least 1 scene, not {at_once}")
+        batch, generator = scene_batch(scenes, self.size), seeded(seed)
+        asked = with_starts(search or self.search, starts)
+        if asked is not None and not self.model.searches:
+            raise UserError(
+                f"{self.name or 'this model'}: {self.model.name} gives plain answers alone; leave out starts"
+            )
+        parts = []
+        for part in parts_of(batch, at_once):
+            moved = part.to(self.device)
+            parts.append(Answers.of(self.model.infer(moved, generator, self.chosen_slots(slots), asked), moved))
+        return Answers.concatenate(parts)
+
+    @torch.no_grad()
     def inferred(self, images: Pictured, seed: int, slots: int | None, search: Search | None) -> "InferredScene":
         """`decompose` by this very search; None is the plain answer."""
+        _ = self.scenes  # refuses methods that know none
         photos = () if isinstance(images, Tensor) else tuple(read_photos(images, self.size))
         batch = self.batch(photos or images)
         answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
@@ -162,7 +199,7 @@ class Reader:
         return SceneBatch(pictures[None], torch.ones(1, len(pictures), dtype=torch.bool, device=self.device))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class InferredScene:
     """A scene as its reader understands it. Edits make new ones with `dataclasses.replace`."""
 
@@ -179,6 +216,9 @@ class InferredScene:
     """All that was inferred from the pictures; edits leave it as it is."""
     photos: tuple[Photo, ...] = field(default=(), repr=False)
     """The pictures as they were given, with the way back to their own pixels; none for tensors."""
+
+    def __repr__(self) -> str:
+        return f"InferredScene({self.count} objects: {self.present()}, {len(self.views)} viewpoints)"
 
     def present(self) -> list[int]:
         return [k for k, probability in enumerate(self.presence.tolist()) if probability >= PRESENT]

@@ -18,12 +18,15 @@ from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.variables import Latents, Layers, Noise, Posterior, Rendering
+from viewslots.pulse import beat
 from viewslots.types import SceneBatch
 
 PRUNED = -30.0
 """Log-odds of the presence of an object that was left out."""
 RATE = 0.05
 """Step size of the refinement at its start; codes have a prior of width 1."""
+PASS = 4.0
+"""Time of an inference with its pruning, over that of a gradient step: about 4 on a CPU."""
 CODES = ("mu_view", "mu_bck", "mu_attr")
 
 
@@ -56,13 +59,30 @@ def searched(
     model: Describer, batch: SceneBatch, noises: Sequence[Noise], annealing: Annealing, search: Search
 ) -> Posterior:
     """Its `most_likely` latents are the answer. `noises`: one for every start, then one for every further look."""
-    found = [model.infer_posterior(batch, still(noise)) for noise in noises[: search.starts]]
-    best = shortest(model, batch, [pruned(model, batch, one, annealing) for one in found], annealing)
-    best = with_refined_codes(model, batch, best, annealing, search.refinement)
+    pulse = Pulse(search, len(noises) - search.starts)
+    found = []
+    for noise in noises[: search.starts]:
+        found.append(pruned(model, batch, model.infer_posterior(batch, still(noise)), annealing))
+        pulse(PASS)
+    best = shortest(model, batch, found, annealing)
+    best = with_refined_codes(model, batch, best, annealing, search.refinement, pulse)
     for noise in noises[search.starts :]:
         best = with_further_look(model, batch, best, noise, annealing)
-        best = with_refined_codes(model, batch, best, annealing, search.refinement)
+        pulse(PASS)
+        best = with_refined_codes(model, batch, best, annealing, search.refinement, pulse)
     return pruned(model, batch, best, annealing)
+
+
+class Pulse:
+    """How far a search is: passes of the inference and gradient steps, in the time of a gradient step."""
+
+    def __init__(self, search: Search, looks: int) -> None:
+        self._total = PASS * (search.starts + looks) + search.refinement * (1 + looks)
+        self._done = 0.0
+
+    def __call__(self, more: float = 1.0) -> None:
+        self._done += more
+        beat(self._done, self._total)
 
 
 def searched_views(
@@ -143,6 +163,7 @@ def refined(
     annealing: Annealing,
     steps: int,
     codes: Sequence[str] = CODES,
+    pulse: Callable[[], None] = lambda: None,
 ) -> Posterior:
     """The same with means that describe the pictures in fewer nats: gradient steps that grow smaller, by Adam.
 
@@ -163,6 +184,7 @@ def refined(
                 value.grad = gradient
             optimiser.param_groups[0]["lr"] = RATE * (1 - step / steps)
             optimiser.step()
+            pulse()
     better = replace(posterior, **{name: value.detach() for name, value in free.items()})
     return shortest(model, batch, [posterior, better], annealing)
 
@@ -178,14 +200,19 @@ def differentiable(values: T) -> T:
 
 
 def with_refined_codes(
-    model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing, steps: int
+    model: Describer,
+    batch: SceneBatch,
+    posterior: Posterior,
+    annealing: Annealing,
+    steps: int,
+    pulse: Callable[[], None] = lambda: None,
 ) -> Posterior:
     """`refined`, but that slots which are empty in every scene are not drawn: present objects come first."""
     if steps == 0:
         return posterior
     slots, count = likeliest_first(posterior), max(1, int((posterior.logit_kappa >= 0).sum(1).max()))
     shown, absent = with_objects(posterior, slots[:, :count]), with_objects(posterior, slots[:, count:])
-    return joined(refined(model, batch, shown, annealing, steps), absent)
+    return joined(refined(model, batch, shown, annealing, steps, pulse=pulse), absent)
 
 
 def with_further_look(

@@ -1,0 +1,148 @@
+"""Processes under torchrun make the same bytes as one: make-data, import-data, evaluate; and a death is mended."""
+
+import filecmp
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import tyro
+from PIL import Image
+from shape_world import make_shapes
+
+from viewslots.cli import COMMANDS
+from viewslots.errors import UserError
+from viewslots.ranks import ALONE
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+COUNTS = ("--train-scenes", "5", "--valid-scenes", "2", "--test-scenes", "0", "--batch", "2")
+DIES_ONCE = """
+import os, signal, sys
+import viewslots.data.generate as generate
+from viewslots.scenes.clipart import ClipartWorld
+render = ClipartWorld.render
+def dying(self, scenes, *rest):
+    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and scenes[0].to_dict() == LAST:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return render(self, scenes, *rest)
+LAST = ClipartWorld(None).sample(0, "valid", 0).to_dict()
+ClipartWorld.render = dying
+from viewslots.cli import main
+main()
+"""
+"""The command; rank 1 is killed by the system before the last scenes, once."""
+
+
+IN_TURN = """
+import json, sys
+from viewslots.cli import main
+commands = json.loads(sys.argv[1])
+for words in commands:
+    sys.argv[1:] = words
+    main()
+"""
+"""Several commands in the same processes."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def torchrun(ranks: int, *words: object, restarts: int = 0, program: str | None = None) -> subprocess.Popen[str]:
+    called = ["-m", "--", "viewslots"] if program is None else ["--no-python", "--", sys.executable, "-c", program]
+    place = ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+    command = [*launcher, "--max-restarts", str(restarts), *place, *called, *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+
+
+def alone(*words: object) -> None:
+    """In this process, which has all its imports."""
+    main(list(map(str, words)))
+
+
+def main(words: list[str]) -> None:
+    with mock.patch.object(sys, "argv", ["viewslots", *words]), redirect_stdout(io.StringIO()):
+        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="viewslots")
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    output, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    return output, said
+
+
+def assert_same_files(one: Path, other: Path) -> None:
+    names = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
+    assert names == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
+    assert filecmp.cmpfiles(one, other, list(map(str, names)), shallow=False)[1:] == ([], [])
+
+
+def test_a_rank_that_dies_is_started_again(tmp_path: Path) -> None:
+    alone("make-data", "abstract", "--out", tmp_path / "one", *COUNTS)
+    words = ("make-data", "abstract", "--out", tmp_path / "set", *COUNTS)
+    _, said = ended(torchrun(2, *words, restarts=1, program=DIES_ONCE))
+    assert "SIGKILL" in said or "-9" in said, said
+    assert_same_files(tmp_path / "one", tmp_path / "set")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    random = np.random.default_rng(0)
+    for scene in range(5):
+        folder = tmp_path / "photos" / f"scene-{scene}"
+        folder.mkdir(parents=True)
+        for view in range(1 + scene % 3):
+            Image.fromarray(random.integers(0, 256, (20, 24, 3), np.uint8)).save(folder / f"{view}.png")
+    return tmp_path / "photos"
+
+
+def test_bad_input_that_another_rank_meets_is_told_once(tmp_path: Path, photos: Path) -> None:
+    """Scene 1 is the second rank's: its picture is cut off behind its header."""
+    broken = photos / "scene-1" / "0.png"
+    broken.write_bytes(broken.read_bytes()[:200])
+    process = torchrun(2, "import-data", "pictures", photos, "--out", tmp_path / "set", "--size", "16")
+    _, said = process.communicate(timeout=300)
+    assert process.returncode != 0
+    assert len([line for line in said.splitlines() if line.startswith("viewslots: ")]) == 1, said
+    assert "scene-1" in said
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_bytes_of_one_process(ranks: int, tmp_path: Path, photos: Path) -> None:
+    """All three commands, one after the other in the same processes. Batches of two leave some ranks without work."""
+
+    def commands(folder: Path) -> list[list[str]]:
+        scored = ["--split", "valid", "--batch", "2", "--repeats", "2", "--slots", "2", "--device", "cpu"]
+        return [
+            ["make-data", "abstract", "--out", f"{folder}/made", *COUNTS],
+            ["import-data", "pictures", str(photos), "--out", f"{folder}/imported", "--size", "16"],
+            ["evaluate", "kmeans", "--data", str(shapes), "--out", f"{folder}/results.json", *scored],
+        ]
+
+    shapes = make_shapes(tmp_path / "shapes", train=2, valid=5)
+    output, _ = ended(torchrun(ranks, json.dumps(commands(tmp_path / "many")), program=IN_TURN))
+    assert output.count(f"{tmp_path / 'many' / 'made'}\n") == 1  # one of them prints
+    for words in commands(tmp_path / "one"):
+        alone(*words)
+    for folder in ("one", "many"):
+        path = tmp_path / folder / "results.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"provenance": None}))  # it has the command
+    assert_same_files(tmp_path / "one", tmp_path / "many")
+
+
+def test_one_process_is_a_team() -> None:
+    assert list(ALONE.spread([1, 2, 3], lambda job: 10 * job)) == [10, 20, 30]
+    assert ALONE.told(lambda: 5) == 5
+    with pytest.raises(UserError, match="no"):
+        list(ALONE.spread([1], lambda job: (_ for _ in ()).throw(UserError("no"))))

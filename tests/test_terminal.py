@@ -1,0 +1,100 @@
+"""What a person sees of long work: the first sign within a second, time left, no flood of lines."""
+
+import io
+import sys
+import threading
+
+import pytest
+
+from viewslots import pulse, terminal
+from viewslots.terminal import Lines, Progress, clock_time
+
+
+@pytest.fixture(autouse=True)
+def speaking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[Lines, Clock, list[str]]:
+    said: list[str] = []
+    monkeypatch.setattr(terminal, "say", said.append)
+    clock = Clock()
+    return Lines("scenes", "evaluating", clock), clock, said
+
+
+def test_a_line_every_ten_seconds_with_the_time_left(lines: tuple[Lines, Clock, list[str]]) -> None:
+    told, clock, said = lines
+    for second in range(0, 61):
+        clock.now = second
+        told.tell(second, 100)
+    assert said[0] == "evaluating: 10 of 100 scenes, 1:30 left"
+    assert said[-1] == "evaluating: 60 of 100 scenes, 0:40 left"
+    assert len(said) == 6
+
+
+def test_lines_become_rare_in_a_long_job(lines: tuple[Lines, Clock, list[str]]) -> None:
+    told, clock, said = lines
+    for minute in range(0, 600):
+        clock.now = 60.0 * minute
+        told.tell(minute, 600)
+    assert len(said) < 200
+    assert said[-1].endswith("left")
+
+
+def test_what_an_earlier_run_did_does_not_count_for_the_rate(lines: tuple[Lines, Clock, list[str]]) -> None:
+    told, clock, said = lines
+    told.tell(90, 100)
+    clock.now = 20
+    told.tell(92, 100)
+    assert said == ["evaluating: 92 of 100 scenes, 1:20 left"]
+
+
+def test_the_end_is_not_told(lines: tuple[Lines, Clock, list[str]]) -> None:
+    told, clock, said = lines
+    clock.now = 50
+    told.tell(100, 100)
+    assert said == []
+
+
+def test_the_first_sign_comes_though_nothing_is_done_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    came, stream = threading.Event(), io.StringIO()
+    monkeypatch.setattr(terminal, "FIRST_SIGN", 0.01)
+    monkeypatch.setattr(sys, "stderr", stream)
+    say = terminal.say
+    monkeypatch.setattr(terminal, "say", lambda line: (say(line), came.set()))
+    with Progress("%", "decomposing"):
+        assert came.wait(30)
+    assert stream.getvalue() == "decomposing ...\n"
+
+
+def test_short_work_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(terminal, "FIRST_SIGN", 60.0)
+    with Progress("%", "decomposing") as progress:
+        progress.share(0.5)
+        progress.share(1.0)
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3725, "1:02:05"), (-3, "0:00")])
+def test_times(seconds: float, text: str) -> None:
+    assert clock_time(seconds) == text
+
+
+def test_a_pulse_is_heard_within_and_not_after() -> None:
+    heard: list[float] = []
+    pulse.beat(1, 2)
+    with pulse.heard(heard.append):
+        pulse.beat(1, 2)
+        pulse.beat(5, 4)
+    pulse.beat(1, 2)
+    assert heard == [0.5, 1.0]
