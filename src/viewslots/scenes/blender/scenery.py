@@ -13,7 +13,7 @@ from bodies import Array, Mesh
 from parts import part_mesh
 
 from viewslots.scenes.tabletop import textures
-from viewslots.scenes.tabletop.bodies import Part, Piece, Solid, Turned, block, parts_of
+from viewslots.scenes.tabletop.bodies import Part, Piece, Turned, block, parts_of
 from viewslots.scenes.tabletop.table_scene import Finish, Room, Table, Thing
 
 FINE, COARSE = 0.0015, 0.005
@@ -74,11 +74,10 @@ def thing_surfaces(thing: Thing) -> list[Surface]:
     surfaces = []
     for layer, part in enumerate(parts_of(thing.kind, thing.sizes)):
         surface = painted(part, thing.accent if part.accent else thing.finish)
-        # Solids of one body may share a plane, as cover and spine of a book. Two faces in one place shade each other in
-        # Cycles: each part lies a little below those before it.
-        mesh = surface.mesh
-        sunk = mesh.points - LAYER * layer * mesh.normals if isinstance(part.shape, Solid) else mesh.points
-        surfaces.append(replace(surface, mesh=replace(mesh, points=sunk)))
+        # Parts may share a plane, as cover and spine of a book. Two faces in one place shade each other in Cycles: each
+        # part lies a little above those before it.
+        raised = surface.mesh.points + LAYER * layer * surface.mesh.normals
+        surfaces.append(replace(surface, mesh=replace(surface.mesh, points=raised)))
     return surfaces
 
 
