@@ -57,7 +57,7 @@ def test_pictures_alone_are_a_data_set(made: Path, tmp_path: Path) -> None:
     image = np.load(made / "train" / "image.npy")[[3]].transpose(0, 1, 4, 2, 3) / 255
     np.testing.assert_allclose(data.batch([3]).image, image, atol=1e-7)
     truth = data.truth([3])
-    assert {name.name for name in fields(truth) if getattr(truth, name.name) is not None} == {"view_mask"}
+    assert {name.name for name in fields(truth) if getattr(truth, name.name) is not None} == {"view_mask", "identities"}
 
 
 def test_slots_are_needed_where_arrays_have_them(made: Path, tmp_path: Path) -> None:

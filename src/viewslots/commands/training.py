@@ -233,9 +233,10 @@ def open_run(run: Path, given: dict[str, Any], device: str, fast: bool, resume: 
         settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast, start and start[0])
         ranks.part(settings.batch)
         weights = first_weights(settings, start)
+        folder = RunFolder.create(run, settings.to_json())
         for note in notes(settings, given):
             say(note)
-        return Opened(RunFolder.create(run, settings.to_json()), settings, weights)
+        return Opened(folder, settings, weights)
     folder, settings = resume_run(run, given, fast)
     try:
         begun = settings.init is None or bool(saved_steps(folder.checkpoints))
