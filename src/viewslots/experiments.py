@@ -33,7 +33,7 @@ SHORT_NAMES = {
     "compact": "ocloc-compact/clevr-m1",
     "umbra": "umbra/clevr-m1",
     "tiny": "ocloc-tiny/clevr-m1",
-    "tiny-clevr": "ocloc-tiny/tiny-clevr",
+    "tiny-clevr": "slot-attention-tiny/tiny-clevr",
 }
 
 

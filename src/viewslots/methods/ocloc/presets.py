@@ -150,26 +150,6 @@ TINY_OPTIMISATION = Optimisation(
     batch_size=24, learning_rate=3e-3, decay_factor=0.1, decay_steps=2400, warmup_steps=100, single_view_steps=1000
 )
 
-TINY_CLEVR = replace(
-    TINY,
-    slots=3,
-    background_dim=2,
-    attr_dim=8,
-    alpha=3.5,
-    # With 0.2 three objects of 100 pixels are worth too little: all slots stay absent.
-    sigma_x=0.1,
-    object_decoder=DecoderConfig(
-        kind="compact", grid=8, grid_channels=32, stages=((1, 3, 32), (2, 3, 16)), final_scale=2
-    ),
-    background_decoder=DecoderConfig(kind="compact", hidden=(32,), grid=8, grid_channels=8, stages=(), final_scale=4),
-)
-"""Three solid objects on 32x32 pixels, in minutes on a CPU."""
-
-TINY_CLEVR_SCHEDULE = replace(
-    TINY_SCHEDULE, steps=5000, kl_ramp_steps=10_000, compactness_start=0.02, compactness_end=0.02
-)
-TINY_CLEVR_OPTIMISATION = replace(TINY_OPTIMISATION, learning_rate=2e-3, decay_steps=5000, single_view_steps=2500)
-
 HALF_CIRCLE, FULL_CIRCLE = ("clevr-m1", "clevr-m2"), {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
 """Of viewpoints. The paper trains on a half circle first, and goes on from there to the full one."""
 
@@ -220,8 +200,5 @@ EXPERIMENTS = {
     },
     "ocloc-tiny/clevr-m1": Experiment(
         "ocloc", "clevr-m1", TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=2, test_slots=3
-    ),
-    "ocloc-tiny/tiny-clevr": Experiment(
-        "ocloc", "tiny-clevr", TINY_CLEVR, TINY_CLEVR_SCHEDULE, TINY_CLEVR_OPTIMISATION, views=2, test_slots=4
     ),
 }
