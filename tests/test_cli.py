@@ -225,7 +225,7 @@ def test_info_counts_the_papers_parameters() -> None:
         (("render", "/nonexistent.json", "--out", "/tmp/never.npz"), "/nonexistent.json"),
         (("render", REFERENCES / "ref_00.json", "--out", "/nonexistent/x.npz"), "/nonexistent"),
         (("render", REFERENCES / "ref_00.npz", "--out", "/tmp/never.npz"), "ref_00.npz"),
-        (("render", REFERENCES / "ref_00.json", "--out", "/tmp/never.png"), ".npz"),
+        (("render", REFERENCES / "ref_00.json", "--out", "/tmp/never.jpg"), ".npz"),
         (("bench", "scenes", "--out", "/dev/null/x.json"), "/dev/null"),
         (("make-data", "abstract", "--out", "x", "--seed", 2**70), "seed"),
         (("info", "clevr-m9"), "clevr-m9"),

@@ -21,6 +21,7 @@ from viewslots.commands.data import check_data
 from viewslots.commands.evaluation import evaluate
 from viewslots.commands.score import score
 from viewslots.data import picture_files, writer
+from viewslots.data.checks import check_dataset
 from viewslots.data.exchange.folders import export_folders
 from viewslots.data.format import Plan, Source, SplitPlan
 from viewslots.data.generate import make_dataset
@@ -120,7 +121,9 @@ def test_folders_named_for_splits(photos: Path, tmp_path: Path) -> None:
 
 def test_fewer_views_are_padded_and_counted(photos: Path) -> None:
     (photos / "scene04" / "view1.png").unlink()
-    split = imported(photos).split("train")
+    store = imported(photos)
+    assert check_dataset(store.path).pictures == 35
+    split = store.split("train")
     assert split["num_views"].tolist() == [3, 3, 3, 3, 2, 3, 3, 3, 3, 3, 3]
     np.testing.assert_array_equal(split["image"][4, 1], noise(20, 30, 3, seed=42))
     assert not split["image"][4, 2].any()

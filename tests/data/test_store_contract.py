@@ -332,7 +332,7 @@ def test_what_is_not_there_is_named(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no meta\.json"):
         Store.open(tmp_path)
     store = Store.open(copy)
-    with pytest.raises(UserError, match="no split 'test9'; it has train, valid, test2"):
+    with pytest.raises(UserError, match="no split 'test9'; name one that it has: --split train or valid or test2"):
         store.split("test9")
     (copy / "test2" / "camera.npy").unlink()
     with pytest.raises(UserError, match=r"test2/camera\.npy: no such file"):

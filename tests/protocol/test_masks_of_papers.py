@@ -259,6 +259,23 @@ def test_the_command_says_what_it_did(command: Command, protocol: Any) -> None:
     assert (found["scenes"], found["views"]) == (4, 3)
 
 
+def test_masks_of_another_size_have_the_shape_of_the_truth(command: Command) -> None:
+    """Half the size is told; axes in another order, or masks of another window, are refused and not stretched."""
+    rng = np.random.default_rng(5)
+    np.savez(command.folder / "truth.npz", segment=rng.integers(0, 2, (2, 1, 8, 12), dtype=np.uint8))
+
+    def save(*shape: int) -> None:
+        np.savez(command.folder / "prediction.npz", layer_masks=rng.random((2, 1, *shape), dtype=np.float32))
+
+    save(3, 4, 6)
+    found = command("truth.npz", "--protocol", "mbo-i")
+    assert found["mask_size"] == {"prediction": [4, 6], "truth": [8, 12], "compared": [8, 12]}
+    assert command.said[0] == "masks of 4x6 pixels are compared at 8x12, by linear interpolation"
+    for shape in ((8, 12, 3), (3, 12, 8), (3, 8, 8)):
+        save(*shape)
+        assert "have another shape than the 8x12 of the truth" in command.refused("truth.npz", "--protocol", "mbo-i")
+
+
 def test_lpips_of_bytes_and_its_network_are_in_the_result(command: Command) -> None:
     rng = np.random.default_rng(3)
     image, shown = rng.integers(0, 256, (2, 1, 2, 32, 32, 3), dtype=np.uint8)

@@ -186,7 +186,7 @@ def test_what_it_does_not_answer_is_not_there(shapes: Path, tmp_path: Path, caps
     assert valid["loss"] == valid["error"]  # what compares is without the price
     [*_, row] = [row for row in rows(run) if row["kind"] == "train"]
     assert row["weighted"] > row["loss"] == row["error"]
-    last = captured.err.splitlines()[-1]
+    last = next(line for line in reversed(captured.err.splitlines()) if line.startswith("step "))
     assert "error " in last
     assert "sharing " in last  # it names no headline, so all of its terms are shown
     assert (run / "pictures" / "step-00000008.png").exists()

@@ -279,10 +279,11 @@ def test_the_command_from_beginning_to_end(shapes: Path, tmp_path: Path, capsys:
     assert answer["run"] == str(folder)
     assert answer["step"] == 4
     assert set(answer["best"]["scores"]) >= {"ARI-O", "IoU"}
-    lines = captured.err.splitlines()
-    assert lines[-1].startswith("step 4/4")
-    assert "steps/s" in lines[-1]
-    assert "ARI-O" in lines[-1]
+    *_, step, picture = captured.err.splitlines()
+    assert step.startswith("step 4/4")
+    assert "steps/s" in step
+    assert "ARI-O" in step
+    assert str(folder / "pictures" / "step-00000004.png") in picture
     assert isinstance(load_run(folder), PerView)
 
 

@@ -58,7 +58,7 @@ def runs(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dic
     for name, folder in data.items():
         _, said[name] = train("tiny", data=folder, run=root / name, slots=3, **SMALL)
     assert "training a model for pictures of 48x64 instead of 32x32, as in this data set\n" in said["wide"]
-    expected = "training a model for pictures of 64x48 instead of 32x32, as in this data set: those of 96x72 are cut in"
+    expected = "training a model for pictures of 64x48 instead of 32x32: those of this data set, 96x72, are cut in"
     assert expected in said["high"]
     assert "objects" not in said["wide"].split("step 1/")[0]  # nothing is known of them
     return {name: root / name for name in data}
@@ -138,6 +138,15 @@ def test_what_a_person_is_told_before_a_run(data: dict[str, Path], tmp_path: Pat
     _, said = train("tiny", data=masked, run=tmp_path / "few", slots=1, **short)
     assert "warning: scenes here have up to 2 objects, but the model finds at most 1; try --slots 2\n" in said
     assert "instead of 32x32" not in said
+    assert "fewer than" not in said
+    lone = draw(tmp_path / "lone", (32, 32))
+    for picture in sorted(sorted(folder for folder in lone.iterdir() if folder.is_dir())[0].glob("*.png"))[1:]:
+        picture.unlink()
+    own = imported("pictures", lone, tmp_path / "lone-data")
+    _, said = train("tiny", data=own.path, run=tmp_path / "lone-run", **short)
+    assert (
+        f"1 of {len(own.split('train'))} scenes have fewer than 2 views; they are used with those they have\n" in said
+    )
     _, said = train("tiny", data=masked, run=tmp_path / "enough", **short)
     assert "try --slots" not in said
     _, said = train("slot-attention-tiny/dsprites", data=data["wide"], run=tmp_path / "square", **short)

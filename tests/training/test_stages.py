@@ -269,7 +269,7 @@ def test_live_scenes_of_the_second_stage_are_fresh() -> None:
     made = plan(NAME, steps=10, batch=2, views=2)
     model = Umbra(made.model)
     for settings, seen in ((made.first, 0), (made, 16)):
-        feed, _ = open_data(settings, model, torch.device("cpu"), Ranks(1, 2))
+        feed, _ = open_data(settings, model, torch.device("cpu"), Ranks(1, 2), lambda done, total: None)
         assert isinstance(feed, LiveFeed)
         assert feed.seen == seen
     chosen: dict[str, Any] = {"seed": 0, "batch": 2, "size": (32, 32), "camera": False, "ranks": Ranks()}

@@ -168,6 +168,10 @@ def _evaluated(
     where = str(local_device(kind)) if kind == "cuda" else kind
     distance = find_lpips(lpips, where) if asked["extras"] else None
     method, about = find_subject(run, which, where)
+    size, taken = (store.meta.plan.height, store.meta.plan.width), about.get("image_size")
+    if taken is not None and tuple(taken) != size:
+        old, new = ("x".join(map(str, pair)) for pair in (size, taken))
+        say(f"pictures and truth of {old} are cut in the middle and resized to {new}, the size of this model")
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
     slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})

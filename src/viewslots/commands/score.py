@@ -95,7 +95,7 @@ def _masks(
     from viewslots.metrics.arrays import MASKS_ALONE, MASKS_AND_PICTURES, ScorePair
     from viewslots.metrics.extras import SceneRatios
     from viewslots.metrics.lpips import find_lpips
-    from viewslots.protocol.masks import score_masks, scored_window
+    from viewslots.protocol.masks import require_shape, score_masks, scored_window
 
     parts: list[SceneRatios] = []
     lpips = find_lpips(weights, device) if protocol.has_psnr else None
@@ -104,6 +104,8 @@ def _masks(
         if protocol.unit == "scene":
             pair.require_identities(f"--protocol {protocol.name}")
         window, done = scored_window(protocol, *pair.truth_size), 0
+        if remark := require_shape(pair.mask_size, pair.truth_size, window):
+            say(remark)
         for block in pair.mask_blocks(device):
             parts.append(score_masks(protocol, block, lpips))
             done += len(block.segment)

@@ -56,9 +56,8 @@ def check_dataset(path: str | Path, progress: Progress | None = None) -> Report:
     scenes = {name: plan.splits[name].scenes for name in store.splits}
     size = sum(entry.bytes for entry in store.meta.files.values())
     names = {name: known[:NAMES_SHOWN] for name in store.splits if (known := store.names(name)) is not None}
-    return Report(
-        str(store.path), plan.preset, plan.keys, scenes, total * plan.views, len(store.meta.files), size, names
-    )
+    pictures = sum(int(store.split(name).view_counts.sum()) for name in store.splits)
+    return Report(str(store.path), plan.preset, plan.keys, scenes, pictures, len(store.meta.files), size, names)
 
 
 def scenes_per_block(split: SplitArrays) -> int:

@@ -139,7 +139,9 @@ class Store:
 
     def _require_split(self, name: str) -> None:
         if name not in self.meta.plan.splits:
-            raise UserError(f"{self.path}: no split {shown(name)}; it has {', '.join(self.splits)}")
+            raise UserError(
+                f"{self.path}: no split {shown(name)}; name one that it has: --split {' or '.join(self.splits)}"
+            )
 
     def _check_files(self, split: str) -> None:
         plan = self.meta.plan
@@ -162,7 +164,10 @@ def _require_finished(folder: Path) -> None:
                 f"{folder}: unfinished data set; run the command that made it again, and it will be finished"
             )
         if not (folder / META).exists():
-            raise UserError(f"{folder}: not a data set (it has no {META})")
+            raise UserError(
+                f"{folder}: not a data set (it has no {META}); `viewslots import-data pictures` makes one of "
+                "folders of pictures"
+            )
 
 
 def _inside(folder: Path, name: str) -> Path:

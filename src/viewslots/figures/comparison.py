@@ -81,7 +81,10 @@ def shown_row(name: str, images: Sequence[Pictures], answers: Mapping[str, Seque
 
 def _counts(seen: Sequence[Seen]) -> tuple[str, ...]:
     """A caption for the first view of every scene."""
-    words = [f"{scene.count} object{'s' * (scene.count != 1)}" for scene in seen]
+    words = []
+    for scene in seen:
+        drawn = len(set(np.unique(scene.segment).tolist()) - {BACKGROUND})
+        words.append(f"{scene.count} object{'s' * (scene.count != 1)}" + f", {drawn} in sight" * (drawn < scene.count))
     return tuple(
         word if view == 0 else "" for word, scene in zip(words, seen, strict=True) for view in range(len(scene.segment))
     )

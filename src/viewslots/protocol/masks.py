@@ -98,6 +98,20 @@ def scored_window(protocol: Protocol, height: int, width: int) -> Resize:
     return Resize((height - side) // 2, (width - side) // 2, side, side, size, size)
 
 
+def require_shape(masks: Sequence[int], truth: Sequence[int], window: Resize) -> str | None:
+    """Masks of another size must have the shape of what they are compared with. What is done to them, in words."""
+    wanted = (window.height, window.width)
+    if tuple(masks) in (tuple(truth), wanted):
+        return None
+    found, compared = ("x".join(map(str, size)) for size in (masks, wanted))
+    if abs(masks[0] * wanted[1] - masks[1] * wanted[0]) > max(*masks, *wanted):  # by more than a pixel
+        raise UserError(
+            f"prediction: masks of {found} pixels have another shape than the {compared} of the truth; "
+            "is the order of axes scenes, views, layers, height, width?"
+        )
+    return f"masks of {found} pixels are compared at {compared}, by linear interpolation"
+
+
 def in_window(
     layers: Float[Tensor, "S M L h w"], stored: Sequence[int], window: Resize
 ) -> Float[Tensor, "S M L wanted_h wanted_w"]:

@@ -67,7 +67,10 @@ def _resized(result: Result, paper: PaperTable | None) -> Iterator[str]:
     stored, taken = result["data"].get("image_size"), result.get("image_size")
     if stored and taken and stored != taken:
         old, new = (" x ".join(map(str, size)) for size in (stored, taken))
-        yield f"{title(result)}: pictures and truth of {old} pixels were resized to the {new} that the model takes."
+        yield (
+            f"{title(result)}: pictures and truth of {old} pixels were cut in the middle and resized to the {new} that "
+            "the model takes."
+        )
 
 
 def _size(result: Result, paper: PaperTable | None) -> Iterator[str]:

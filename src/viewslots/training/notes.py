@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator
 
 from viewslots.data.format import Plan
+from viewslots.data.store import Store
 from viewslots.experiments import experiment
 from viewslots.training.settings import LIVE, RunSettings
 from viewslots.training.start import data_size
@@ -14,6 +15,7 @@ def notes(settings: RunSettings, given: Container[str]) -> Iterator[str]:
     yield from stages(settings)
     if "views" not in given:
         yield from fewer_views(settings)
+    yield from scenes_with_fewer(settings)
     if "batch" not in given:
         yield from fewer_scenes(settings)
     yield from other_size(settings)
@@ -39,6 +41,14 @@ def fewer_views(settings: RunSettings) -> Iterator[str]:
         yield f"scenes of this data set have {views} view{'s' * (views > 1)}: training with {views} instead of {wanted}"
 
 
+def scenes_with_fewer(settings: RunSettings) -> Iterator[str]:
+    views = settings.views
+    if settings.data != LIVE:
+        counts = Store.open(settings.data).split("train").view_counts
+        if few := int((counts < views).sum()):
+            yield f"{few} of {len(counts)} scenes have fewer than {views} views; they are used with those they have"
+
+
 def other_size(settings: RunSettings) -> Iterator[str]:
     """Silent for pictures of the size that the experiment is made for."""
     made_for, stored = (data_size(data, settings.world) for data in (LIVE, settings.data))
@@ -46,9 +56,12 @@ def other_size(settings: RunSettings) -> Iterator[str]:
     usual = sides(experiment(settings.preset).model.image_size)
     resized = f"cut in the middle and resized to {words(taken)}"
     if taken != usual:
-        yield f"training a model for pictures of {words(taken)} instead of {words(usual)}, as in this data set" + (
-            "" if taken == pictures else f": those of {words(pictures)} are {resized}"
+        own = (
+            ", as in this data set"
+            if taken == pictures
+            else f": those of this data set, {words(pictures)}, are {resized}"
         )
+        yield f"training a model for pictures of {words(taken)} instead of {words(usual)}{own}"
     elif pictures not in (taken, (made_for.height, made_for.width)):
         yield f"pictures of {words(pictures)} are {resized}, the size of this model of {settings.method}"
 

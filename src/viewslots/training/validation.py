@@ -30,6 +30,8 @@ SHARED = 0.9
 """Entropy of the masks, as a share of its largest value, above which no slot has anything of its own."""
 PATIENCE = 0.2
 """Share of a run after which objects should have appeared."""
+SOON = 50
+"""Steps in which nothing is to be expected, however short the run."""
 ABSENT = 0.02
 """Objects a scene below which there are none to speak of."""
 
@@ -172,7 +174,7 @@ def object_entropy(objects: Float[Tensor, "B M K H W"]) -> float:
 
 def warnings(found: Diagnostics, step: int, steps: int) -> dict[str, str]:
     """What a person should know, by kind, a sentence each; nothing before the share PATIENCE of the run."""
-    if step < PATIENCE * steps:
+    if step < max(PATIENCE * steps, SOON):
         return {}
     L, said = found.layers, {}
     slots = L - (found.background_share is not None)
