@@ -8,13 +8,7 @@ set -uo pipefail
 work=$1 steps=${2:-40000} device=${3:-cuda}
 big=${BIG:-clevr-m1} small=${SMALL:-compact}
 export OMP_NUM_THREADS=2 PYTHONUNBUFFERED=1
-mkdir -p "$work/results" "$work/logs"
-began=$(date +%s)
-viewslots() { python3 -m viewslots "$@"; }
-note() { echo "$(( $(date +%s) - began )) s: $*" | tee -a "$work/logs/progress.log"; }
-
-# Several processes on one GPU run side by side, not in turns, where NVIDIA's multi-process service can be had.
-[ "$device" = cuda ] && nvidia-cuda-mps-control -d
+. "$(dirname "$0")/common.sh"
 
 if [ ! -e "$work/data/meta.json" ]; then
   viewslots make-data clevr-m1 --out "$work/data" --device "$device" ${DATA_OPTIONS:-} > "$work/logs/data.log" 2>&1

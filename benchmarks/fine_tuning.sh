@@ -10,13 +10,7 @@ scenes=${SCENES:-40 200 1000} scratch=${SCRATCH_STEPS:-4000} model=${MODEL:-umbr
 size=${SIZE:-64x64} tests=${TEST_SCENES:-100} seed=${SEED:-0}
 here=$(dirname "$0")
 export OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
-mkdir -p "$work/results" "$work/logs" "$work/runs"
-viewslots() { python3 -m viewslots "$@"; }
-note() { echo "$SECONDS s: $*" | tee -a "$work/logs/progress.log"; }
-done_with() { note "$1: $2"; return "$2"; }
-
-# Several processes on one GPU run side by side, not in turns, where NVIDIA's multi-process service can be had.
-[ "$device" = cuda ] && nvidia-cuda-mps-control -d
+. "$here/common.sh"
 
 most=$(printf '%s\n' $scenes | sort -n | tail -1)
 python3 "$here/another_world.py" --out "$work/truth" --size "$size" --train-scenes "$most" --valid-scenes 0 --test-scenes "$tests" \

@@ -10,13 +10,7 @@ first=${COMPACT_STEPS:-12000} second=${UMBRA_STEPS:-5000} mixed_second=${MIXED_S
 networks=(--set model.feature_kernel=5)
 recipe=(--set model.sigma_x=0.1 --set model.start.log_sigma=-3.0)
 export OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
-mkdir -p "$work/results" "$work/logs" "$work/runs"
-viewslots() { python3 -m viewslots "$@"; }
-note() { echo "$SECONDS s: $*" | tee -a "$work/logs/progress.log"; }
-done_with() { note "$1: $2"; return "$2"; }
-
-# Several processes on one GPU run side by side, not in turns, where NVIDIA's multi-process service can be had.
-[ "$device" = cuda ] && nvidia-cuda-mps-control -d
+. "$(dirname "$0")/common.sh"
 
 data() { # data set, options
   viewslots make-data "$1" --out "$work/$1" --device "$device" "${@:2}" ${DATA_OPTIONS:-} > "$work/logs/data-$1.log" 2>&1

@@ -7,13 +7,7 @@ set -uo pipefail
 work=$1 compacts=$2 device=${3:-cuda}
 steps=${STEPS:-16000} compact_steps=${COMPACT_STEPS:-16000} large=${LARGE:-1000}
 export OMP_NUM_THREADS=2 PYTHONUNBUFFERED=1
-mkdir -p "$work/results" "$work/logs"
-viewslots() { python3 -m viewslots "$@"; }
-note() { echo "$SECONDS s: $*" | tee -a "$work/logs/progress.log"; }
-done_with() { note "$1: $2"; return "$2"; }
-
-# Several processes on one GPU run side by side, not in turns, where NVIDIA's multi-process service can be had.
-[ "$device" = cuda ] && nvidia-cuda-mps-control -d
+. "$(dirname "$0")/common.sh"
 
 data() { # number of the data set, options
   viewslots make-data "clevr-m$1" --out "$work/m$1" --device "$device" "${@:2}" ${DATA_OPTIONS:-} > "$work/logs/data-m$1.log" 2>&1

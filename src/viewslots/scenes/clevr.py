@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from viewslots.scenes.render import render_views, visible_pixels
 from viewslots.scenes.sample import (
+    ARC_VIEWS,
+    LARGE_OBJECTS,
     NARROW_VIEWS,
     WIDE_VIEWS,
     WINDOW_32,
@@ -13,7 +16,6 @@ from viewslots.scenes.sample import (
     ViewRange,
     sample_multi_view,
     sample_single_view,
-    sample_tiny,
 )
 from viewslots.scenes.spec import Scene
 from viewslots.scenes.world import SOLID_KEYS, split_range
@@ -90,7 +92,9 @@ class TinyClevrWorld(RayTraced):
         return split_range(TINY_COUNTS, split)[1]
 
     def sample(self, seed: int, split: str, index: int) -> Scene:
-        return sample_tiny(split_range(TINY_COUNTS, split), self.views, seed, split, index)
+        name, objects = "tiny-clevr", split_range(TINY_COUNTS, split)
+        chosen: dict[str, Any] = {"family": name, "chosen": LARGE_OBJECTS, "picture": WINDOW_32}
+        return sample_multi_view(name, ARC_VIEWS, False, objects, self.views, seed, split, index, **chosen)
 
     def render(self, scenes: Sequence[Scene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
         return super().render(scenes, slots, device, "draft" if quality == "fast" else quality)

@@ -185,12 +185,16 @@ BYTES_PER_PAIR = 64
 
 
 def pairs_at_once(device: torch.device) -> int:
-    """What bounds the memory of a call."""
+    return most_at_once(device, PAIRS_ON_CPU, PAIRS_ON_GPU, 2 * BYTES_PER_PAIR)
+
+
+def most_at_once(device: torch.device, on_cpu: int, on_gpu: int, bytes_each: int) -> int:
+    """What bounds the memory of a call: on a GPU as many as fit, but no fewer than on a CPU."""
     if device.type != "cuda":
-        return PAIRS_ON_CPU
+        return on_cpu
     free, _ = torch.cuda.mem_get_info(device)
     reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(PAIRS_ON_GPU, max(PAIRS_ON_CPU, (free + reusable) // (2 * BYTES_PER_PAIR)))
+    return min(on_gpu, max(on_cpu, (free + reusable) // bytes_each))
 
 
 def render_views(

@@ -160,33 +160,32 @@ def sample_camera(draws: Draws, views: ViewRange) -> Vec3:
 
 
 def sample_multi_view(
-    name: str, ranges: ViewRange, shared: bool, objects: tuple[int, int], views: int, seed: int, split: str, index: int
+    name: str,
+    ranges: ViewRange,
+    shared: bool,
+    objects: tuple[int, int],
+    views: int,
+    seed: int,
+    split: str,
+    index: int,
+    *,
+    family: str | None = None,
+    chosen: Furnishing = CLEVR_OBJECTS,
+    picture: Picture = WINDOW_64,
 ) -> Scene:
-    """A CLEVR-M scene. Sets of equal `shared` have equal objects and lights for a seed; views are keyed by `name`."""
-    family = "clevr-m-shared" if shared else "clevr-m"
+    """Sets of equal `family` have equal objects and lights for a seed; views are keyed by `name`.
+
+    The families of CLEVR-M, unless one is named: objects of their own, or with colour, shape and material `shared`.
+    """
+    family = family or ("clevr-m-shared" if shared else "clevr-m")
     draws = Draws(family, seed, split, index, "objects")
-    bodies = sample_objects(draws, draws.integer(*objects), shared)
+    bodies = sample_objects(draws, draws.integer(*objects), shared, chosen)
     cameras = Draws(name, seed, split, index, "views")
     return Scene(
         objects=bodies,
         lights=sample_lights(Draws(family, seed, split, index, "lights")),
         cameras=tuple(sample_camera(cameras, ranges) for _ in range(views)),
-        picture=WINDOW_64,
-        key=noise_key(name, seed, split, index),
-    )
-
-
-def sample_tiny(objects: tuple[int, int], views: int, seed: int, split: str, index: int) -> Scene:
-    """A few large objects on 32x32 pixels."""
-    name = "tiny-clevr"
-    draws = Draws(name, seed, split, index, "objects")
-    bodies = sample_objects(draws, draws.integer(*objects), False, LARGE_OBJECTS)
-    cameras = Draws(name, seed, split, index, "views")
-    return Scene(
-        objects=bodies,
-        lights=sample_lights(Draws(name, seed, split, index, "lights")),
-        cameras=tuple(sample_camera(cameras, ARC_VIEWS) for _ in range(views)),
-        picture=WINDOW_32,
+        picture=picture,
         key=noise_key(name, seed, split, index),
     )
 

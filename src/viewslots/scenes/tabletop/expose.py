@@ -15,7 +15,7 @@ from torch import Tensor
 from viewslots.errors import UserError
 from viewslots.scenes import film
 from viewslots.scenes.geometry import Vec
-from viewslots.scenes.render import Film, on_all_cores, segment_of
+from viewslots.scenes.render import Film, most_at_once, on_all_cores, segment_of
 from viewslots.scenes.tabletop.bodies import parts_of
 from viewslots.scenes.tabletop.light import Places, Points, around_of, facing, lamps_ahead, look
 from viewslots.scenes.tabletop.meet import (
@@ -296,20 +296,11 @@ class _Part:
     """The last window of its views."""
 
 
-def samples_at_once(device: torch.device) -> int:
-    """What bounds the memory of a call."""
-    if device.type != "cuda":
-        return SAMPLES_ON_CPU
-    free, _ = torch.cuda.mem_get_info(device)
-    reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(SAMPLES_ON_GPU, max(SAMPLES_ON_CPU, (free + reusable) // BYTES_PER_SAMPLE))
-
-
 def _parts(
     scenes: Sequence[TableScene], views: int, height: int, width: int, samples: int, device: torch.device
 ) -> list[_Part]:
     """On a CPU view by view, for the caches; on a GPU many at once. Large pictures in bands of lines."""
-    most = samples_at_once(device)
+    most = most_at_once(device, SAMPLES_ON_CPU, SAMPLES_ON_GPU, BYTES_PER_SAMPLE)
     line = (width + 2 * film.PAD) * samples
     lines = max(1, min(height, most // line - 2 * film.PAD))
     at_once = max(1, most // ((lines + 2 * film.PAD) * line)) if device.type == "cuda" else 1
