@@ -26,10 +26,9 @@ from viewslots.scenes.tabletop.meet import (
     near_pairs,
     nearest_of,
     normals,
-    taken,
     which,
 )
-from viewslots.scenes.tabletop.stage import Stage, bounding_ball
+from viewslots.scenes.tabletop.stage import Stage, bounding_ball, taken
 from viewslots.scenes.tabletop.table_scene import Camera, TableScene
 from viewslots.types import COVERED, Pictures, Progress
 

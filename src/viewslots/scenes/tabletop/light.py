@@ -21,10 +21,9 @@ from viewslots.scenes.tabletop.meet import (
     meet_surroundings,
     meet_table,
     normals,
-    taken,
     which,
 )
-from viewslots.scenes.tabletop.stage import Finishes, Lamps, Stage, Surroundings
+from viewslots.scenes.tabletop.stage import Finishes, Lamps, Rows, Stage, Surroundings, taken
 from viewslots.scenes.tabletop.textures import PATTERNS, share
 
 OFFSET = 2e-4
@@ -41,15 +40,12 @@ slow waves in the sampled square is little."""
 
 
 @dataclass(frozen=True)
-class Places:
+class Places(Rows):
     """Where samples lie in pictures: all that their noise depends on."""
 
     key: Tensor
     """[P] of the pixel. Pixels are independent: evenness over neighbours showed as a weave on plain surfaces."""
     sample: Tensor
-
-    def take(self, index: Tensor) -> "Places":
-        return Places(self.key[index], self.sample[index])
 
     def even(self, stream: int, steps: int = 0) -> tuple[Tensor, Tensor]:
         """Two numbers in [0, 1) a sample, spread evenly over the samples of a pixel."""
@@ -62,7 +58,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Points:
+class Points(Rows):
     """P surface points that someone looks at. Normals point to the side of the viewer."""
 
     row: Tensor
@@ -72,22 +68,12 @@ class Points:
     finish: Tensor
     place: Places
 
-    def take(self, index: Tensor) -> "Points":
-        return Points(
-            self.row[index],
-            taken(self.position, index),
-            taken(self.normal, index),
-            taken(self.viewer, index),
-            self.finish[index],
-            self.place.take(index),
-        )
-
     def rays(self, heading: Vec) -> Rays:
         return Rays(self.row, self.position + self.normal.scaled(torch.full_like(self.normal.x, OFFSET)), heading)
 
 
 @dataclass(frozen=True)
-class Coat:
+class Coat(Rows):
     """The materials of points."""
 
     color: Vec
@@ -95,9 +81,6 @@ class Coat:
     alpha: Tensor
     gloss: Tensor
     """Share of the glossy lobe: Fresnel's, 1 for metal."""
-
-    def take(self, index: Tensor) -> "Coat":
-        return Coat(taken(self.color, index), self.metal[index], self.alpha[index], self.gloss[index])
 
 
 def around_of(stage: Stage, row: Tensor) -> Surroundings:

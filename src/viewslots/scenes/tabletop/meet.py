@@ -10,7 +10,20 @@ import torch
 from torch import Tensor
 
 from viewslots.scenes.geometry import Vec
-from viewslots.scenes.tabletop.stage import CLOTH, FLOOR, RING, SOLID, TABLE, TURNED, WALLS, Parts, Stage, Surroundings
+from viewslots.scenes.tabletop.stage import (
+    CLOTH,
+    FLOOR,
+    RING,
+    SOLID,
+    TABLE,
+    TURNED,
+    WALLS,
+    Parts,
+    Rows,
+    Stage,
+    Surroundings,
+    taken,
+)
 
 BEHIND = -1e-6
 """A surface this little behind the entry of a part's box still counts: rounding may put it there."""
@@ -25,22 +38,15 @@ PAIRS_AT_ONCE = {"cpu": 2**18, "cuda": 2**24}
 
 
 @dataclass(frozen=True)
-class Rays:
+class Rays(Rows):
     """N rays of unit heading; `row` of the stage each belongs to."""
 
     row: Tensor
     origin: Vec
     heading: Vec
 
-    def take(self, index: Tensor) -> "Rays":
-        return Rays(self.row[index], taken(self.origin, index), taken(self.heading, index))
-
     def at(self, distance: Tensor) -> Vec:
         return self.origin + self.heading.scaled(distance)
-
-
-def taken(vector: Vec, index: Tensor) -> Vec:
-    return vector.map(lambda part: part.index_select(0, index))
 
 
 def which(mask: Tensor) -> Tensor:
@@ -84,7 +90,7 @@ def spread(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class _Local:
+class _Local(Rows):
     """Rays in the frames of parts, from where they enter the box."""
 
     pair: Tensor
@@ -93,15 +99,6 @@ class _Local:
     heading: Vec
     skipped: Tensor
     """Distance up to the box."""
-
-    def take(self, index: Tensor) -> "_Local":
-        return _Local(
-            self.pair[index],
-            self.part[index],
-            taken(self.origin, index),
-            taken(self.heading, index),
-            self.skipped[index],
-        )
 
 
 def enter_objects(stage: Stage, number: Tensor, origin: Vec, heading: Vec) -> tuple[Tensor, Tensor]:

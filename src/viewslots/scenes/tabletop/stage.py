@@ -23,7 +23,7 @@ TURNED, RING, SOLID = range(3)
 TABLE, CLOTH, FLOOR, WALLS = range(4)
 """Finishes of the surroundings, after the two of every object."""
 NOWHERE = -1.0
-"""Squared bound of an unused slot: no ray comes that near."""
+"""Bound of an unused slot: no ray comes that near."""
 
 SEAM = 1e-6
 """By how much neighbouring pieces overlap in metres, so that no ray slips between them."""
@@ -37,12 +37,16 @@ class Rows:
 
     def take(self: R, index: Tensor) -> R:
         """The rows of these numbers."""
-        return type(self)(**{field.name: _taken(getattr(self, field.name), index) for field in fields(self)})
+        return type(self)(**{field.name: _column(getattr(self, field.name), index) for field in fields(self)})
 
 
-def _taken(column: Any, index: Tensor) -> Any:
+def taken(vector: Vec, index: Tensor) -> Vec:
+    return vector.map(lambda part: part.index_select(0, index))
+
+
+def _column(column: Any, index: Tensor) -> Any:
     if isinstance(column, Vec):
-        return column.map(lambda part: part.index_select(0, index))
+        return taken(column, index)
     return column.index_select(0, index) if isinstance(column, Tensor) else column.take(index)
 
 
