@@ -35,7 +35,8 @@ from viewslots.methods.contract import Search
 from viewslots.methods.registry import method_class
 from viewslots.methods.umbra.model import Umbra
 from viewslots.metrics.score import METRICS
-from viewslots.protocol.evaluate import Plan, evaluate
+from viewslots.protocol.evaluate import evaluate
+from viewslots.protocol.plan import Plan
 from viewslots.viewpoints.scene import load
 
 SCENES, FRAMES, REPEATS, SEED = 2, 6, 2, 5

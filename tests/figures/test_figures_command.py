@@ -26,7 +26,8 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import COMPACT, TINY
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import method_class
-from viewslots.protocol.evaluate import Plan, evaluate
+from viewslots.protocol.evaluate import evaluate
+from viewslots.protocol.plan import Plan
 from viewslots.protocol.results import result
 from viewslots.training.run import RunFolder
 

@@ -18,7 +18,8 @@ from viewslots.methods.kmeans.model import (
     scene_points,
     squared_distances,
 )
-from viewslots.protocol.evaluate import Plan, evaluate
+from viewslots.protocol.evaluate import evaluate
+from viewslots.protocol.plan import Plan
 from viewslots.types import SceneBatch
 
 

@@ -10,7 +10,7 @@ from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.per_view.model import PerView
-from viewslots.protocol.evaluate import Plan
+from viewslots.protocol.plan import Plan
 from viewslots.types import SceneBatch
 
 METHODS = [Ocloc, PerView]

@@ -21,7 +21,8 @@ from viewslots.methods.kmeans.model import KMeansMethod
 from viewslots.methods.names import METHODS
 from viewslots.methods.registry import trainable_class
 from viewslots.metrics.property_probes import FOUND, PROBES, PROPERTIES
-from viewslots.protocol.evaluate import Plan, evaluate
+from viewslots.protocol.evaluate import evaluate
+from viewslots.protocol.plan import Plan
 from viewslots.protocol.probing import properties_of
 from viewslots.protocol.results import summary
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch

@@ -27,7 +27,8 @@ from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol import evaluate as protocol
 from viewslots.protocol import plan as plans
-from viewslots.protocol.evaluate import BATCH, Plan, Seen, evaluate, fewest_views, keyed_generator
+from viewslots.protocol.evaluate import Seen, evaluate
+from viewslots.protocol.plan import BATCH, Plan, fewest_views, keyed_generator
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
 from viewslots.protocol.subject import default_slots, first_stage, scored_step, training_seconds

@@ -153,7 +153,8 @@ def _evaluated(
     from viewslots.data.store import Store
     from viewslots.files import plain_errors, require_file, write_json
     from viewslots.metrics.lpips import find_lpips
-    from viewslots.protocol.evaluate import Plan, evaluate_together
+    from viewslots.protocol.evaluate import evaluate_together
+    from viewslots.protocol.plan import Plan
     from viewslots.protocol.results import result
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance

@@ -188,7 +188,8 @@ def _shown_scenes(
     are held out."""
     from viewslots.data.store import Store
     from viewslots.data.views import FirstViews, HeldOutViews
-    from viewslots.protocol.evaluate import HELD_OUT_VIEWS, shown_to
+    from viewslots.protocol.evaluate import HELD_OUT_VIEWS
+    from viewslots.protocol.plan import shown_to
 
     dataset = shown_to(method, Store.open(data), split, device, size)
     scenes = min(SCENES, len(dataset)) if scenes is None else scenes

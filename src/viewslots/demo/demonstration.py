@@ -30,7 +30,8 @@ from viewslots.files import plain_errors, replacing, require_folder, write_json
 from viewslots.methods.contract import Method
 from viewslots.methods.registry import method_class
 from viewslots.metrics.score import SceneScores, score_scenes
-from viewslots.protocol.evaluate import Plan, evaluate
+from viewslots.protocol.evaluate import evaluate
+from viewslots.protocol.plan import Plan
 from viewslots.protocol.repeats import Values
 from viewslots.pulse import Listener, heard
 from viewslots.types import BACKGROUND, Pictures, Progress

@@ -34,10 +34,7 @@ from viewslots.metrics.lpips import Lpips
 from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.property_probes import ObjectRows
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
-from viewslots.protocol.plan import BATCH as BATCH
-from viewslots.protocol.plan import Plan as Plan
-from viewslots.protocol.plan import batches, fewest_views, keyed_generator
-from viewslots.protocol.plan import shown_to as shown_to
+from viewslots.protocol.plan import Plan, batches, fewest_views, keyed_generator, shown_to
 from viewslots.protocol.probing import (
     Fitting,
     camera_scores,

@@ -13,7 +13,7 @@ from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.files import plain_errors, read_json, sha256, shown
 from viewslots.metrics.score import METRICS
-from viewslots.protocol.evaluate import Plan
+from viewslots.protocol.plan import Plan
 from viewslots.protocol.repeats import Repeats, Values, bootstrap, by_objects, by_occlusion, estimates
 
 FORMAT = "viewslots results"
