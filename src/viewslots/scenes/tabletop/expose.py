@@ -14,10 +14,10 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.scenes import film
-from viewslots.scenes.geometry import Vec
+from viewslots.scenes.geometry import Vec, has_kernel
 from viewslots.scenes.render import Film, most_at_once, on_all_cores, segment_of
 from viewslots.scenes.tabletop.bodies import parts_of
-from viewslots.scenes.tabletop.light import Places, Points, around_of, facing, lamps_ahead, look
+from viewslots.scenes.tabletop.light import Places, Points, facing, lamps_ahead, look, look_behind
 from viewslots.scenes.tabletop.meet import (
     ITEM_BITS,
     Rays,
@@ -99,6 +99,16 @@ class _Shot:
         self.line = (torch.arange(lines, device=device) + (window.top - film.PAD)).repeat_interleave(columns)
         self.column = (torch.arange(columns, device=device) - film.PAD).repeat(lines)
 
+    def samples(self, flat: Tensor, positions: film.SubPixels) -> Rays:
+        """Of samples of these numbers of V * n * P."""
+        pixel, sample, view = self.split(flat, len(positions))
+        x, y = torch.tensor(positions, dtype=torch.float32, device=flat.device).T.contiguous()
+        return self.rays(view, pixel, x[sample], y[sample])
+
+    def split(self, flat: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Pixel, sample and view of samples."""
+        return flat % self.pixels, flat // self.pixels % count, flat // (self.pixels * count)
+
     def rays(self, view: Tensor, pixel: Tensor, x: Tensor, y: Tensor) -> Rays:
         """Through the place (x, y) in [0, 1)^2 of each pixel."""
         cameras = self.cameras
@@ -109,14 +119,10 @@ class _Shot:
         heading = (heading - taken(cameras.back, view)).unit()
         return Rays(cameras.row[view], taken(cameras.position, view), heading)
 
-    def places(self, view: Tensor, pixel: Tensor, sample: Tensor) -> Places:
+    def places(self, flat: Tensor, count: int) -> Places:
+        pixel, sample, view = self.split(flat, count)
         number = (self.column[pixel] + film.PAD) + ((self.line[pixel] + film.PAD) << 12)
         return Places(film.mix(self.cameras.key[view], number), sample)
-
-
-def _offsets(positions: film.SubPixels, device: torch.device) -> tuple[Tensor, Tensor]:
-    x, y = torch.tensor(positions, dtype=torch.float32, device=device).T.contiguous()
-    return x, y
 
 
 def near_pixels(stage: Stage, shot: _Shot) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,74 +139,80 @@ def near_pixels(stage: Stage, shot: _Shot) -> tuple[Tensor, Tensor, Tensor]:
     return slot, view[ray], pixel[ray]
 
 
+def meet_samples(stage: Stage, shot: _Shot, positions: film.SubPixels) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every sample [V * n * P] distance and surface of the nearest object; of all objects who is met [V, K, n, P]."""
+    views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
+    if has_kernel(stage.device):
+        from viewslots.scenes.tabletop.meet_cuda import meet_objects_cuda
+
+        rays = shot.samples(torch.arange(views * count * pixels, device=stage.device), positions)
+        distance, surface, bits = meet_objects_cuda(stage, rays)
+        bit = torch.ones_like(bits[:1]) << torch.arange(stage.slots, device=stage.device, dtype=bits.dtype)
+        return distance, surface, (bits.reshape(views, 1, count, pixels) & bit[:, None, None]) != 0
+    slot, view, pixel = (values.repeat_interleave(count) for values in near_pixels(stage, shot))
+    sample = torch.arange(count, device=stage.device).repeat(len(slot) // count)
+    flat = (view * count + sample) * pixels + pixel
+    rays = shot.samples(flat, positions)
+    distance, surface = enter_objects(stage, rays.row * stage.slots + slot, rays.origin, rays.heading)
+    index = which(distance < torch.inf)
+    covered = torch.zeros(views, stage.slots, count, pixels, dtype=torch.bool, device=stage.device)
+    covered[tuple(values[index] for values in (view, slot, sample, pixel))] = True
+    return *nearest_of(views * count * pixels, flat[index], distance[index], surface[index]), covered
+
+
 @dataclass(frozen=True)
 class _Seen:
+    """Samples that see objects."""
+
     covered: Tensor
     """[V, K, n, P] bool: samples of complete objects."""
+    front: Tensor
+    """[V, n, P]: slot of the object that is seen, -1 for none."""
+    index: Tensor
+    """Those that see one, of V * n * P."""
+    rays: Rays
     distance: Tensor
-    """[V * n * P] of the nearest object, inf for none."""
     surface: Tensor
-    slot: Tensor
-    """-1 for none."""
 
 
 def see_objects(stage: Stage, shot: _Shot, positions: film.SubPixels) -> _Seen:
-    views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
-    device = stage.device
-    slot, view, pixel = (values.repeat_interleave(count) for values in near_pixels(stage, shot))
-    sample = torch.arange(count, device=device).repeat(len(slot) // count)
-    x, y = _offsets(positions, device)
-    rays = shot.rays(view, pixel, x[sample], y[sample])
-    distance, surface = enter_objects(stage, rays.row * stage.slots + slot, rays.origin, rays.heading)
-    index = which(distance < torch.inf)
-    slot, view, pixel, sample = (values[index] for values in (slot, view, pixel, sample))
-    covered = torch.zeros(views, stage.slots, count, pixels, dtype=torch.bool, device=device)
-    covered[view, slot, sample, pixel] = True
-    distance, surface, rays = distance[index], surface[index], rays.take(index)
-    ray = (view * count + sample) * pixels + pixel
-    nearest, name = nearest_of(views * count * pixels, ray, distance, surface)
+    nearest, surface, covered = meet_samples(stage, shot, positions)
+    index = which(surface >= 0)
+    rays, distance, surface = shot.samples(index, positions), nearest[index], surface[index]
     # From above the table nothing lies between a camera and what stands on it.
-    hidden = which(torch.minimum(rays.origin.z, rays.origin.z + distance * rays.heading.z) < 0)
-    below = rays.take(hidden)
-    wall, _, _ = meet_surroundings(around_of(stage, below.row), below.origin, below.heading)
-    gone = ray[hidden[wall < nearest[ray[hidden]]]]
-    nearest[gone], name[gone] = torch.inf, -1
-    front = torch.where(name >= 0, stage.parts.slot[name.clamp_min(0) >> ITEM_BITS], -1)
-    return _Seen(covered, nearest, name, front)
+    low = which(torch.minimum(rays.origin.z, rays.origin.z + distance * rays.heading.z) < 0)
+    wall, _, _ = meet_surroundings(stage, rays.take(low))
+    free = torch.ones_like(index, dtype=torch.bool)
+    free[low] = wall >= distance[low]
+    kept = which(free)
+    index, surface = index[kept], surface[kept]
+    front = torch.full_like(nearest, -1, dtype=torch.long)
+    front[index] = stage.parts.slot[surface >> ITEM_BITS]
+    shape = (len(shot.cameras.key), len(positions), shot.pixels)
+    return _Seen(covered, front.reshape(shape), index, rays.take(kept), distance[kept], surface)
 
 
-def paint_objects(stage: Stage, shot: _Shot, positions: film.SubPixels, seen: _Seen, color: Vec) -> None:
+def paint_objects(stage: Stage, shot: _Shot, count: int, seen: _Seen, color: Vec) -> None:
     """Fill in the colours [V, n, P] of samples that see objects."""
-    count, pixels = len(positions), shot.pixels
-    index = which(seen.slot >= 0)
-    pixel, sample, view = index % pixels, index // pixels % count, index // (pixels * count)
-    x, y = _offsets(positions, stage.device)
-    rays = shot.rays(view, pixel, x[sample], y[sample])
-    position = rays.at(seen.distance[index])
-    surface = seen.surface[index]
-    normal = facing(normals(stage, surface, position), rays.heading)
-    finish = stage.parts.finish[surface >> ITEM_BITS]
-    points = Points(rays.row, position, normal, -rays.heading, finish, shot.places(view, pixel, sample))
-    light, _ = look(stage, points)
+    position = seen.rays.at(seen.distance)
+    normal = facing(normals(stage, seen.surface, position), seen.rays.heading)
+    finish = stage.parts.finish[seen.surface >> ITEM_BITS]
+    place = shot.places(seen.index, count)
+    light = look(stage, Points(seen.rays.row, position, normal, -seen.rays.heading, finish, place))
     for part, value in zip((color.x, color.y, color.z), (light.x, light.y, light.z), strict=True):
-        part.view(-1)[index] = value
+        part.view(-1)[seen.index] = value
 
 
 def paint_background(stage: Stage, shot: _Shot, positions: film.SubPixels, bare: Tensor) -> tuple[Vec, Tensor]:
     """Radiance of the background [V, n, P], exact where `bare`, and shadows on it [V, K, n, P]."""
     views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
     device = stage.device
-    flat = torch.arange(views * count * pixels, device=device)
-    pixel, sample, view = flat % pixels, flat // pixels % count, flat // (pixels * count)
-    x, y = _offsets(positions, device)
-    rays = shot.rays(view, pixel, x[sample], y[sample])
-    around = around_of(stage, rays.row)
-    distance, normal, finish = meet_surroundings(around, rays.origin, rays.heading)
+    rays = shot.samples(torch.arange(views * count * pixels, device=device), positions)
+    distance, normal, finish = meet_surroundings(stage, rays)
     reach, light, _ = lamps_ahead(stage, rays, distance)
     lamp = reach < distance
     gone = which((distance == torch.inf) & ~lamp)
-    environment = around.environment.map(lambda part: part.expand(distance.shape))
-    light.put(gone, taken(environment, gone))
+    light.put(gone, taken(stage.around.environment, rays.row[gone]))
     index = which(distance < torch.inf)
     hits = rays.take(index)
     points = Points(
@@ -209,13 +221,13 @@ def paint_background(stage: Stage, shot: _Shot, positions: film.SubPixels, bare:
         taken(normal, index),
         -hits.heading,
         finish[index],
-        shot.places(view[index], pixel[index], sample[index]),
+        shot.places(index, count),
     )
     seen = bare.flatten()[index] & ~lamp[index]
-    radiance, taken_by = look(stage, points, which(seen))
+    radiance, taken_by = look_behind(stage, points, which(seen))
     shown = which(~lamp[index])
     light.put(index[shown], taken(radiance, shown))
-    shadows = torch.zeros(stage.slots, len(flat), device=device)
+    shadows = torch.zeros(stage.slots, len(distance), device=device)
     shadows[:, index] = taken_by
     shape = (views, count, pixels)
     return light.map(lambda part: part.reshape(shape)), shadows.reshape(stage.slots, *shape).movedim(0, 1)
@@ -227,12 +239,11 @@ def expose(stage: Stage, cameras: Cameras, window: Window, samples: int) -> Film
     shot = _Shot(cameras, window)
     views, pixels = len(cameras.key), shot.pixels
     seen = see_objects(stage, shot, fine)
-    front = seen.slot.reshape(views, samples, pixels)
-    bare = (front.reshape(views, samples // 4, 4, pixels) < 0).any(2)
+    bare = (seen.front.reshape(views, samples // 4, 4, pixels) < 0).any(2)
     ground, shadows = paint_background(stage, shot, coarse, bare)
     color = ground.map(lambda part: part.repeat_interleave(4, 1))
-    paint_objects(stage, shot, fine, seen, color)
-    frontmost = torch.arange(stage.slots, device=stage.device)[:, None, None] == front[:, None]
+    paint_objects(stage, shot, samples, seen, color)
+    frontmost = torch.arange(stage.slots, device=stage.device)[:, None, None] == seen.front[:, None]
 
     def on_film(values: Tensor, positions: film.SubPixels) -> Tensor:
         shaped = values.reshape(*values.shape[:-1], *window.padded)
