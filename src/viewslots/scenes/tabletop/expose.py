@@ -16,7 +16,6 @@ from viewslots.errors import UserError
 from viewslots.scenes import film
 from viewslots.scenes.geometry import Vec, has_kernel
 from viewslots.scenes.render import Film, most_at_once, on_all_cores, segment_of
-from viewslots.scenes.tabletop.bodies import parts_of
 from viewslots.scenes.tabletop.light import Places, Points, facing, lamps_ahead, look, look_behind
 from viewslots.scenes.tabletop.meet import (
     ITEM_BITS,
@@ -28,7 +27,7 @@ from viewslots.scenes.tabletop.meet import (
     normals,
     which,
 )
-from viewslots.scenes.tabletop.stage import Stage, bounding_ball, taken
+from viewslots.scenes.tabletop.stage import Stage, middle_of, taken
 from viewslots.scenes.tabletop.table_scene import Camera, TableScene
 from viewslots.types import COVERED, Pictures, Progress
 
@@ -387,6 +386,6 @@ def _nearness(scene: TableScene, slots: int) -> np.ndarray:
     """[M, K]: minus the distance to the middle of each object; -inf for unused slots."""
     near = np.full((len(scene.cameras), slots), -np.inf, np.float32)
     for slot, thing in enumerate(scene.objects):
-        center, _ = bounding_ball(thing, parts_of(thing.kind, thing.sizes))
+        center = middle_of(thing)
         near[:, slot] = [-math.dist(camera.location, center) for camera in scene.cameras]
     return near

@@ -20,10 +20,15 @@ from viewslots.scenes.tabletop.meet_cuda import (
     LAUNCH,
     OBJECT,
     PART,
-    Tables,
+    ROOM_COS,
+    ROOM_SIN,
+    ROOM_SIZE,
+    ROOM_X,
+    ROOM_Y,
     blocking,
     blocks,
     column,
+    columns_of,
     meet_surroundings,
     meet_table,
     nearest_object,
@@ -35,11 +40,15 @@ from viewslots.scenes.tabletop.meet_cuda import (
     three,
     unit,
 )
-from viewslots.scenes.tabletop.stage import Stage
+from viewslots.scenes.tabletop.stage import Finishes, Lamps, Stage, Surroundings
 from viewslots.scenes.tabletop.textures import PATTERNS
 
-_FINISH, _LAMP = tl.constexpr(22), tl.constexpr(16)
-"""Columns of the tables."""
+_METAL, _TO_TEXTURE, _COLOR, _OTHER_COLOR = columns_of(Finishes, "metal", "to_texture", "first", "second")
+_IOR, _ALPHA, _FINISH = columns_of(Finishes, "ior", "alpha", "end")
+_NORMAL, _RIGHT, _UP, _RADIANCE, _AREA, _LAMP = columns_of(
+    Lamps, "normal", "right", "up", "radiance", "area", "end"
+)
+_SKY, _PEDESTAL = columns_of(Surroundings, "environment", "pedestal")
 _OFFSET, _NEAR, _BLURRED, _BRIGHTEST = (tl.constexpr(value) for value in (OFFSET, NEAR, BLURRED, BRIGHTEST))
 _PI, _OVER_PI, _TURN_STEPS = tl.constexpr(math.pi), tl.constexpr(1 / math.pi), tl.constexpr(TURN_STEPS)
 (_A0, _B0), (_A1, _B1), (_A2, _B2), (_A3, _B3) = (tuple(map(tl.constexpr, pair)) for pair in STEPS)
@@ -53,7 +62,7 @@ def coat_cuda(stage: Stage, points: Points, least: float) -> Coat:
     metal = torch.empty(count, dtype=torch.bool, device=stage.device)
     if count:
         _coat[blocks(count)](
-            found, metal, Tables.of(stage).finishes, points.finish.contiguous(), _vectors(points), count, least,
+            found, metal, stage.tables.finishes, points.finish.contiguous(), _vectors(points), count, least,
             **LAUNCH,
         )  # fmt: skip
     return Coat(Vec(*found[:3]), metal, found[3], found[4])
@@ -63,7 +72,7 @@ def bounced_cuda(stage: Stage, points: Points, coat: Coat) -> Vec:
     """See `light.bounced`."""
     count = len(points.row)
     light = torch.empty(3, count, device=stage.device)
-    table = Tables.of(stage)
+    table = stage.tables
     if count:
         _bounced[blocks(count)](
             light, table.objects, table.parts, table.pieces, table.faces, table.finishes, table.lamps, table.around,
@@ -78,7 +87,7 @@ def lit_by_lamps_cuda(stage: Stage, points: Points, coat: Coat, light: Vec, shad
     bright = stacked(light)
     taken = torch.zeros(stage.slots if shadows else 0, count, device=stage.device)
     full = torch.zeros(count, device=stage.device)
-    table = Tables.of(stage)
+    table = stage.tables
     if count:
         _lit_by_lamps[blocks(count)](
             bright, taken, full, table.objects, table.parts, table.pieces, table.faces, table.lamps, table.around,
@@ -93,7 +102,7 @@ def lamps_ahead_cuda(stage: Stage, rays: Rays, nearest: Tensor) -> tuple[Tensor,
     found = torch.empty(5, count, device=stage.device)
     if count:
         _lamps_ahead[blocks(count)](
-            found, Tables.of(stage).lamps, rays.row.contiguous(), stacked(rays.origin, rays.heading),
+            found, stage.tables.lamps, rays.row.contiguous(), stacked(rays.origin, rays.heading),
             nearest.contiguous(), count, stage.lamp_slots, **LAUNCH,
         )  # fmt: skip
     return found[0], Vec(*found[1:4]), found[4]
@@ -173,7 +182,7 @@ def _lit_by_lamps(
                 objects + number * slots * OBJECT, parts, pieces, faces, around + number * AROUND, slots,
                 x, y, z, a, b, c, u, v, w, distance, strength, asked, SHADOWS, BLOCK,
             )  # fmt: skip
-            lamp_r, lamp_g, lamp_b = three(lamp + 12)
+            lamp_r, lamp_g, lamp_b = three(lamp + _RADIANCE)
             if SHADOWS:
                 power = strength * (lamp_r + lamp_g + lamp_b)
                 total = total + power
@@ -210,8 +219,8 @@ def _bounced(
     for number in range(first, last + 1):
         asked = real & (scene == number)
         about = around + number * AROUND
-        sky_r, sky_g, sky_b = three(about + 17)
-        wall_r, wall_g, wall_b = three(about + 20)
+        sky_r, sky_g, sky_b = three(about + _SKY)
+        wall_r, wall_g, wall_b = three(about + _PEDESTAL)
         wall_r, wall_g, wall_b = _at_most(wall_r, wall_g, wall_b, _BRIGHTEST)
         red, green, blue = _black(BLOCK)
         # A scattered ray, then a reflected one.
@@ -297,18 +306,18 @@ def _turn(share, circle, asked):
 def _coat_at(finish, x, y, z, a, b, c, e, f, g, least, asked, BLOCK: tl.constexpr):
     """Colour, metal, alpha and gloss of points."""
     pattern = tl.load(finish, mask=asked, other=0.0).to(tl.int32)
-    metal = tl.load(finish + 1, mask=asked, other=0.0) > 0.5
-    ax, ay, az = column(finish + 2, 1, asked)
-    bx, by, bz = column(finish + 5, 1, asked)
-    cx, cy, cz = column(finish + 8, 1, asked)
-    sx, sy, sz = column(finish + 11, 1, asked)
+    metal = tl.load(finish + _METAL, mask=asked, other=0.0) > 0.5
+    ax, ay, az = column(finish + _TO_TEXTURE, 1, asked)
+    bx, by, bz = column(finish + _TO_TEXTURE + 3, 1, asked)
+    cx, cy, cz = column(finish + _TO_TEXTURE + 6, 1, asked)
+    sx, sy, sz = column(finish + _TO_TEXTURE + 9, 1, asked)
     px, py, pz = ax * x + ay * y + az * z + sx, bx * x + by * y + bz * z + sy, cx * x + cy * y + cz * z + sz
     share = _share(pattern, px, py, pz, asked, BLOCK)
-    red, green, blue = column(finish + 14, 1, asked)
-    other_r, other_g, other_b = column(finish + 17, 1, asked)
+    red, green, blue = column(finish + _COLOR, 1, asked)
+    other_r, other_g, other_b = column(finish + _OTHER_COLOR, 1, asked)
     red, green, blue = red + (other_r - red) * share, green + (other_g - green) * share, blue + (other_b - blue) * share
-    ior = tl.load(finish + 20, mask=asked, other=1.5)
-    alpha = tl.maximum(tl.load(finish + 21, mask=asked, other=1.0), least)
+    ior = tl.load(finish + _IOR, mask=asked, other=1.5)
+    alpha = tl.maximum(tl.load(finish + _ALPHA, mask=asked, other=1.0), least)
     cosine = tl.minimum(tl.maximum(a * e + b * f + c * g, 1e-3), 1.0)
     root = tl.sqrt_rn(ior * ior - 1 + cosine * cosine)
     first = tl.div_rn(root - cosine, root + cosine)
@@ -444,9 +453,9 @@ def _reflected(alpha, gloss, metal, a, b, c, e, f, g, u, v, w, density, SHARED: 
 def _shine(lamp, x, y, z, a, b, c, s, t):
     """Heading, distance, strength and density of the sample (s, t) of a lamp."""
     px, py, pz = three(lamp)
-    nx, ny, nz = three(lamp + 3)
-    rx, ry, rz = three(lamp + 6)
-    ux, uy, uz = three(lamp + 9)
+    nx, ny, nz = three(lamp + _NORMAL)
+    rx, ry, rz = three(lamp + _RIGHT)
+    ux, uy, uz = three(lamp + _UP)
     aside, above = s - 0.5, t - 0.5
     u, v, w = (
         px + rx * aside + ux * above - x,
@@ -457,7 +466,7 @@ def _shine(lamp, x, y, z, a, b, c, s, t):
     distance = tl.sqrt_rn(square)
     scale = tl.div_rn(1.0, distance)
     u, v, w = u * scale, v * scale, w * scale
-    angle = tl.div_rn(tl.load(lamp + 15) * tl.maximum(-(nx * u + ny * v + nz * w), 0.0), square)
+    angle = tl.div_rn(tl.load(lamp + _AREA) * tl.maximum(-(nx * u + ny * v + nz * w), 0.0), square)
     strength = angle * tl.maximum(a * u + b * v + c * w, 0.0)
     return u, v, w, distance, strength, tl.div_rn(1.0, tl.maximum(angle, 1e-9))
 
@@ -475,9 +484,9 @@ def _towards(position, half, depth, share):
 @triton.jit
 def _sky_light(about, x, y, z, a, b, c, s, t):
     """Heading, distance and strength of the sample (s, t) of the environment."""
-    length, width, top = three(about + 10)
-    cos, sin, middle_x = three(about + 13)
-    px, py = x - middle_x, y - tl.load(about + 16)
+    length, width, top = three(about + ROOM_SIZE)
+    cos, sin = tl.load(about + ROOM_COS), tl.load(about + ROOM_SIN)
+    px, py = x - tl.load(about + ROOM_X), y - tl.load(about + ROOM_Y)
     px, py = cos * px + sin * py, cos * py - sin * px
     depth = tl.maximum(top - z, 1e-3)
     across, spread_x = _towards(px, length, depth, s)
@@ -529,18 +538,18 @@ def _lamps_before(lamps, lamp_slots, x, y, z, u, v, w, nearest, BLOCK: tl.conste
         lamp = lamps + number * _LAMP
         px, py, pz = three(lamp)
         px, py, pz = px - x, py - y, pz - z
-        nx, ny, nz = three(lamp + 3)
+        nx, ny, nz = three(lamp + _NORMAL)
         speed = nx * u + ny * v + nz * w
         distance = tl.div_rn(nx * px + ny * py + nz * pz, tl.minimum(speed, -1e-9))
         sx, sy, sz = u * distance - px, v * distance - py, w * distance - pz
-        rx, ry, rz = three(lamp + 6)
-        ux, uy, uz = three(lamp + 9)
-        area = tl.load(lamp + 15)
+        rx, ry, rz = three(lamp + _RIGHT)
+        ux, uy, uz = three(lamp + _UP)
+        area = tl.load(lamp + _AREA)
         across, along = tl.abs(sx * rx + sy * ry + sz * rz), tl.abs(sx * ux + sy * uy + sz * uz)
         within = (across <= 0.5 * (rx * rx + ry * ry + rz * rz)) & (along <= 0.5 * (ux * ux + uy * uy + uz * uz))
         met = within & (distance > 0) & (distance < nearest) & (area * speed < 0)
         nearest = tl.where(met, distance, nearest)
-        lamp_r, lamp_g, lamp_b = three(lamp + 12)
+        lamp_r, lamp_g, lamp_b = three(lamp + _RADIANCE)
         red, green, blue = tl.where(met, lamp_r, red), tl.where(met, lamp_g, green), tl.where(met, lamp_b, blue)
         here = tl.div_rn(distance * distance, tl.maximum(area * -speed, 1e-9))
         density = tl.where(met, here, density)
@@ -551,7 +560,7 @@ def _lamps_before(lamps, lamp_slots, x, y, z, u, v, w, nearest, BLOCK: tl.conste
 def _lamp_power(lamp, x, y, z, a, b, c):
     """How much light a lamp would send by its middle."""
     u, v, w, distance, strength, density = _shine(lamp, x, y, z, a, b, c, 0.5, 0.5)
-    red, green, blue = three(lamp + 12)
+    red, green, blue = three(lamp + _RADIANCE)
     return (strength + tl.div_rn(1.0, density) * 0.1) * (red + green + blue)
 
 
@@ -580,7 +589,7 @@ def _one_lamp(lamps, lamp_slots, word, turn, x, y, z, a, b, c, BLOCK: tl.constex
             its_strength = tl.div_rn(its_strength * total, tl.maximum(power, 1e-20))
             u, v, w = tl.where(chosen, its_u, u), tl.where(chosen, its_v, v), tl.where(chosen, its_w, w)
             distance, strength = tl.where(chosen, its_distance, distance), tl.where(chosen, its_strength, strength)
-            its_r, its_g, its_b = three(lamp + 12)
+            its_r, its_g, its_b = three(lamp + _RADIANCE)
             red, green, blue = tl.where(chosen, its_r, red), tl.where(chosen, its_g, green), tl.where(chosen, its_b, blue)
     return u, v, w, distance, strength, red, green, blue
 
@@ -683,7 +692,7 @@ def _glimpse(
             s, t = _even(word, turn, 19, _A3, _B3)
             u, v, w, distance, strength = _sky_light(about, x, y, z, a, b, c, s, t)
             lamp_r, lamp_g, lamp_b = _black(BLOCK)
-            sky_r, sky_g, sky_b = three(about + 17)
+            sky_r, sky_g, sky_b = three(about + _SKY)
             lamp_r, lamp_g, lamp_b = lamp_r + sky_r, lamp_g + sky_g, lamp_b + sky_b
         strength, hidden = _shadowed(
             objects, parts, pieces, faces, about, slots, x, y, z, a, b, c, u, v, w, distance, strength, asked,

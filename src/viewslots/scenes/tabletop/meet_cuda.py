@@ -4,8 +4,6 @@ A warp takes 32 rays of one scene through its tables, balls, boxes, surfaces, an
 Divisions and roots are correctly rounded, products not fused with sums: on one device meet.py gives the same bits.
 """
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
@@ -13,65 +11,47 @@ from torch import Tensor
 
 from viewslots.scenes.geometry import Vec
 from viewslots.scenes.tabletop.meet import BEHIND, ITEM_BITS, RING_STEPS, TINY, TOUCH, Rays
-from viewslots.scenes.tabletop.stage import CLOTH, FLOOR, TABLE, WALLS, Map, Stage
+from viewslots.scenes.tabletop.stage import (
+    CLOTH,
+    FLOOR,
+    TABLE,
+    WALLS,
+    Faces,
+    Objects,
+    Parts,
+    Pieces,
+    Rows,
+    Stage,
+    Surroundings,
+)
 
 LAUNCH = {"BLOCK": 32, "num_warps": 1, "num_stages": 1, "enable_fp_fusion": False}
 """A program is one warp of rays: what none of them needs is skipped without waiting for other warps."""
 
-OBJECT, PART, PIECE, FACE, AROUND = (tl.constexpr(width) for width in (6, 27, 6, 4, 24))
-"""Columns of the tables."""
+
+def columns_of(kind: type[Rows], *names: str) -> list[tl.constexpr]:
+    """Where fields begin in a row of the table; "end" is its width."""
+    return [tl.constexpr(kind.columns()[name]) for name in names]
+
+
+_BOUND, _FIRST_PART, _PARTS, OBJECT = columns_of(Objects, "bound", "first", "count", "end")
+_FIRST, _COUNT, _FINISH, _SINE, PART = columns_of(Parts, "first", "count", "finish", "sine", "end")
+_TO_PART, _MIDDLE, _HALF, _RING = columns_of(Parts, "to_part", "middle", "half", "ring")
+_SQUARE, _LOW, _HIGH, PIECE = columns_of(Pieces, "a", "low", "high", "end")
+_FACE_DISTANCE, FACE = columns_of(Faces, "distance", "end")
+_TABLE_SIZE, _FLOOR_Z, _LEG = columns_of(Surroundings, "half_length", "floor", "leg")
+_COS, _SIN, _CLOTH_LENGTH, _CLOTH_WIDTH = columns_of(
+    Surroundings, "table_cos", "table_sin", "cloth_length", "cloth_width"
+)
+ROOM_SIZE, ROOM_COS, ROOM_SIN, ROOM_X, ROOM_Y = columns_of(
+    Surroundings, "room_length", "room_cos", "room_sin", "room_x", "room_y"
+)
+_AROUND_FINISH, AROUND = columns_of(Surroundings, "finish", "end")
 _BEHIND, _TINY, _TOUCH = tl.constexpr(BEHIND), tl.constexpr(TINY), tl.constexpr(TOUCH)
 _RING_STEPS, _ITEM_BITS = tl.constexpr(RING_STEPS), tl.constexpr(ITEM_BITS)
 _TABLE, _CLOTH, _FLOOR, _WALLS = (tl.constexpr(finish) for finish in (TABLE, CLOTH, FLOOR, WALLS))
 _SLACK = tl.constexpr(1e-4)
 """Metres by which a box must lie beyond the nearest surface before its part is left out."""
-
-
-@dataclass(frozen=True)
-class Tables:
-    """The columns of a stage as rows [N, columns] of float32, for kernels to follow."""
-
-    objects: Tensor
-    parts: Tensor
-    pieces: Tensor
-    faces: Tensor
-    finishes: Tensor
-    lamps: Tensor
-    around: Tensor
-
-    @staticmethod
-    def of(stage: Stage) -> "Tables":
-        objects, parts, pieces, faces = stage.objects, stage.parts, stage.pieces, stage.faces
-        finishes, lamps, around = stage.finishes, stage.lamps, stage.around
-        return Tables(
-            objects=_rows(objects.center, objects.bound, objects.first, objects.count),
-            parts=_rows(
-                parts.shape, parts.first, parts.count, parts.finish, parts.slot,
-                *_columns(parts.to_part), parts.middle, parts.half, parts.ring, parts.sine,
-            ),
-            pieces=_rows(pieces.flat, pieces.a, pieces.b, pieces.c, pieces.low, pieces.high),
-            faces=_rows(faces.normal, faces.distance),
-            finishes=_rows(
-                finishes.pattern, finishes.metal, *_columns(finishes.to_texture), finishes.first, finishes.second,
-                finishes.ior, finishes.alpha,
-            ),
-            lamps=_rows(lamps.center, lamps.normal, lamps.right, lamps.up, lamps.radiance, lamps.area),
-            around=_rows(
-                around.round, around.half_length, around.half_width, around.thickness, around.floor, around.leg,
-                around.table_cos, around.table_sin, around.cloth_length, around.cloth_width,
-                around.room_length, around.room_width, around.room_top, around.room_cos, around.room_sin,
-                around.room_x, around.room_y, around.environment, around.pedestal, around.finish,
-            ),
-        )  # fmt: skip
-
-
-def _columns(to: Map) -> tuple[Vec, ...]:
-    return to.x, to.y, to.z, to.shift
-
-
-def _rows(*columns: Tensor | Vec) -> Tensor:
-    flat = [part for column in columns for part in ((column,) if isinstance(column, Tensor) else stacked(column))]
-    return torch.stack([column.to(torch.float32) for column in flat], -1)
 
 
 def blocks(count: int) -> tuple[int]:
@@ -89,7 +69,7 @@ def meet_objects_cuda(stage: Stage, rays: Rays) -> tuple[Tensor, Tensor, Tensor]
     count = len(rays.row)
     distance = torch.empty(count, device=rays.row.device)
     surface, slots = torch.empty_like(rays.row), torch.empty_like(rays.row, dtype=torch.int32)
-    table = Tables.of(stage)
+    table = stage.tables
     if count:
         _meet_objects[blocks(count)](
             distance, surface, slots, table.objects, table.parts, table.pieces, table.faces,
@@ -105,7 +85,7 @@ def meet_surroundings_cuda(stage: Stage, rays: Rays) -> tuple[Tensor, Vec, Tenso
     finish = torch.empty_like(rays.row)
     if count:
         _meet_surroundings[blocks(count)](
-            found, finish, Tables.of(stage).around, rays.row.contiguous(), stacked(rays.origin, rays.heading), count,
+            found, finish, stage.tables.around, rays.row.contiguous(), stacked(rays.origin, rays.heading), count,
             **LAUNCH,
         )  # fmt: skip
     return found[0], Vec(*found[1:]), finish
@@ -215,13 +195,13 @@ def enter_object(
     found = tl.full((BLOCK,), float("inf"), tl.float32)
     part, item = tl.full((BLOCK,), -1, tl.int32), tl.full((BLOCK,), 0, tl.int32)
     a, b, c = three(ball)
-    bound = tl.load(ball + 3)
+    bound = tl.load(ball + _BOUND)
     a, b, c = a - x, b - y, c - z
     along = a * u + b * v + c * w
     square = tl.where(bound > 0, bound * bound, float("-inf"))
     near = asked & (a * a + b * b + c * c - along * along < square) & (along > -bound) & (along - bound < reach)
     if some(near):
-        first, count = tl.load(ball + 4).to(tl.int32), tl.load(ball + 5).to(tl.int32)
+        first, count = tl.load(ball + _FIRST_PART).to(tl.int32), tl.load(ball + _PARTS).to(tl.int32)
         for number in range(first, first + count):
             here = near
             if ANY:
@@ -247,12 +227,12 @@ def _slab(position, speed, half):
 def _enter_part(part, pieces, faces, x, y, z, u, v, w, limit, asked, BLOCK: tl.constexpr):
     distance = tl.full((BLOCK,), float("inf"), tl.float32)
     item = tl.full((BLOCK,), 0, tl.int32)
-    ax, ay, az = three(part + 5)
-    bx, by, bz = three(part + 8)
-    cx, cy, cz = three(part + 11)
-    sx, sy, sz = three(part + 14)
-    mx, my, mz = three(part + 17)
-    hx, hy, hz = three(part + 20)
+    ax, ay, az = three(part + _TO_PART)
+    bx, by, bz = three(part + _TO_PART + 3)
+    cx, cy, cz = three(part + _TO_PART + 6)
+    sx, sy, sz = three(part + _TO_PART + 9)
+    mx, my, mz = three(part + _MIDDLE)
+    hx, hy, hz = three(part + _HALF)
     dx, dy, dz = ax * u + ay * v + az * w, bx * u + by * v + bz * w, cx * u + cy * v + cz * w
     ox, oy, oz = ax * x + ay * y + az * z + sx, bx * x + by * y + bz * z + sy, cx * x + cy * y + cz * z + sz
     first_x, last_x = _slab(ox - mx, dx, hx)
@@ -263,7 +243,7 @@ def _enter_part(part, pieces, faces, x, y, z, u, v, w, limit, asked, BLOCK: tl.c
     enters = asked & (entry < leave) & (entry < limit + _SLACK)
     if some(enters):
         kind = tl.load(part)
-        first, count = tl.load(part + 1).to(tl.int32), tl.load(part + 2).to(tl.int32)
+        first, count = tl.load(part + _FIRST).to(tl.int32), tl.load(part + _COUNT).to(tl.int32)
         ox, oy, oz = ox + dx * entry, oy + dy * entry, oz + dz * entry
         if kind < 0.5:
             distance, item = _enter_turned(pieces, first, first + count, ox, oy, oz, dx, dy, dz, BLOCK)
@@ -282,8 +262,8 @@ def _enter_turned(pieces, first, end, ox, oy, oz, dx, dy, dz, BLOCK: tl.constexp
     speed2, drift, square = dx * dx + dy * dy, ox * dx + oy * dy, ox * ox + oy * oy
     for number in range(first, end):
         piece = pieces + number * PIECE
-        pa, pb, pc = three(piece + 1)
-        low, high = tl.load(piece + 4), tl.load(piece + 5)
+        pa, pb, pc = three(piece + _SQUARE)
+        low, high = tl.load(piece + _LOW), tl.load(piece + _HIGH)
         if tl.load(piece) > 0.5:
             distance = tl.div_rn(pa - oz, tl.where(tl.abs(dz) < _TINY, _TINY, dz))
             place = square + distance * (2 * drift + distance * speed2)
@@ -324,8 +304,8 @@ def _ring_gap(radius, tube, cos, sin, x, y, z):
 
 @triton.jit
 def _enter_ring(part, ox, oy, oz, dx, dy, dz, BLOCK: tl.constexpr):
-    radius, tube, cos = three(part + 23)
-    sin = tl.load(part + 26)
+    radius, tube, cos = three(part + _RING)
+    sin = tl.load(part + _SINE)
     distance = tl.zeros((BLOCK,), tl.float32)
     gap, ax, ay = _ring_gap(radius, tube, cos, sin, ox, oy, oz)
     side = tl.where(gap < 0, -1.0, 1.0)
@@ -344,7 +324,7 @@ def _enter_solid(faces, first, end, ox, oy, oz, dx, dy, dz, BLOCK: tl.constexpr)
         face = faces + number * FACE
         nx, ny, nz = three(face)
         speed = nx * dx + ny * dy + nz * dz
-        room = tl.load(face + 3) - (nx * ox + ny * oy + nz * oz)
+        room = tl.load(face + _FACE_DISTANCE) - (nx * ox + ny * oy + nz * oz)
         along = tl.abs(speed) < _TINY
         time = tl.div_rn(room, tl.where(along, _TINY, speed))
         outside = along & (room < 0)
@@ -364,26 +344,26 @@ def _enter_solid(faces, first, end, ox, oy, oz, dx, dy, dz, BLOCK: tl.constexpr)
 def surface_normal(part, pieces, faces, item, x, y, z, asked):
     """`meet.normals`: outward unit normals of points on parts of their own, and the number of the finish."""
     kind = tl.load(part, mask=asked, other=0.0)
-    ax, ay, az = column(part + 5, 1, asked)
-    bx, by, bz = column(part + 8, 1, asked)
-    cx, cy, cz = column(part + 11, 1, asked)
-    sx, sy, sz = column(part + 14, 1, asked)
+    ax, ay, az = column(part + _TO_PART, 1, asked)
+    bx, by, bz = column(part + _TO_PART + 3, 1, asked)
+    cx, cy, cz = column(part + _TO_PART + 6, 1, asked)
+    sx, sy, sz = column(part + _TO_PART + 9, 1, asked)
     ox, oy, oz = ax * x + ay * y + az * z + sx, bx * x + by * y + bz * z + sy, cx * x + cy * y + cz * z + sz
     turned, solid = kind < 0.5, kind > 1.5
     piece = pieces + item * PIECE
     flat = tl.load(piece, mask=asked & turned, other=0.0) > 0.5
-    pa, pb, pc = column(piece + 1, 1, asked & turned)
+    pa, pb, pc = column(piece + _SQUARE, 1, asked & turned)
     nx, ny = tl.where(flat, 0.0, ox), tl.where(flat, 0.0, oy)
     nz = tl.where(flat, 1.0, -0.5 * pb - pc * oz)
     fx, fy, fz = column(faces + item * FACE, 1, asked & solid)
-    radius, tube, cos = column(part + 23, 1, asked)
-    sin = tl.load(part + 26, mask=asked, other=0.0)
+    radius, tube, cos = column(part + _RING, 1, asked)
+    sin = tl.load(part + _SINE, mask=asked, other=0.0)
     gap, rx, ry = _ring_gap(radius, tube, cos, sin, ox, oy, oz)
     nx = tl.where(turned, nx, tl.where(solid, fx, rx))
     ny = tl.where(turned, ny, tl.where(solid, fy, ry))
     nz = tl.where(turned, nz, tl.where(solid, fz, oz))
     nx, ny, nz = unit(ax * nx + bx * ny + cx * nz, ay * nx + by * ny + cy * nz, az * nx + bz * ny + cz * nz)
-    return nx, ny, nz, tl.load(part + 3, mask=asked, other=0.0).to(tl.int32)
+    return nx, ny, nz, tl.load(part + _FINISH, mask=asked, other=0.0).to(tl.int32)
 
 
 @triton.jit
@@ -462,15 +442,15 @@ def _meet_post(x, y, z, u, v, w, is_round, half_x, half_y, low, high):
 def meet_table(about, x, y, z, u, v, w, asked):
     """Distance and normal of the table and its legs."""
     is_round = tl.load(about) > 0.5
-    length, width, thickness = three(about + 1)
-    cos, sin = tl.load(about + 6), tl.load(about + 7)
+    length, width, thickness = three(about + _TABLE_SIZE)
+    cos, sin = tl.load(about + _COS), tl.load(about + _SIN)
     low = asked & ((z < -thickness) | (w < 0))
     x, y = _turned(x, y, cos, sin)
     u, v = _turned(u, v, cos, sin)
     distance, a, b, c = _meet_post(x, y, z, u, v, w, is_round, length, width, -thickness, 0.0)
     low = low & (distance == float("inf"))
     if some(low):
-        floor, leg = tl.load(about + 4), tl.load(about + 5)
+        floor, leg = tl.load(about + _FLOOR_Z), tl.load(about + _LEG)
         for corner in range(4):
             middle_x = tl.where(is_round, 0.0, (1.0 - 2.0 * (corner // 2)) * (length - 3 * leg))
             middle_y = tl.where(is_round, 0.0, (1.0 - 2.0 * (corner % 2)) * (width - 3 * leg))
@@ -486,15 +466,15 @@ def meet_table(about, x, y, z, u, v, w, asked):
 
 @triton.jit
 def _meet_room(about, x, y, z, u, v, w):
-    length, width, top = three(about + 10)
-    cos, sin, middle_x = three(about + 13)
-    x, y = _turned(x - middle_x, y - tl.load(about + 16), cos, sin)
+    length, width, top = three(about + ROOM_SIZE)
+    cos, sin = tl.load(about + ROOM_COS), tl.load(about + ROOM_SIN)
+    x, y = _turned(x - tl.load(about + ROOM_X), y - tl.load(about + ROOM_Y), cos, sin)
     u, v = _turned(u, v, cos, sin)
     first_x, far_x = _slab(x, u, length)
     first_y, far_y = _slab(y, v, width)
     wall = tl.minimum(far_x, far_y)
     wall = tl.where((wall > 0) & (z + wall * w < top), wall, float("inf"))
-    floor = tl.div_rn(tl.load(about + 4) - z, tl.where(tl.abs(w) < _TINY, _TINY, w))
+    floor = tl.div_rn(tl.load(about + _FLOOR_Z) - z, tl.where(tl.abs(w) < _TINY, _TINY, w))
     floor = tl.where((w < 0) & (floor > 0), floor, float("inf"))
     down, along = floor < wall, far_x < far_y
     a, b = _turned(tl.where(along, -_sign(u), 0.0), tl.where(along, 0.0, -_sign(v)), cos, -sin)
@@ -508,14 +488,14 @@ def meet_surroundings(about, x, y, z, u, v, w, asked):
     distance, a, b, c, which = _meet_room(about, x, y, z, u, v, w)
     table, ta, tb, tc = meet_table(about, x, y, z, u, v, w, asked)
     nearer = table < distance
-    length, width, thickness = three(about + 1)
-    cloth_length, cloth_width = tl.load(about + 8), tl.load(about + 9)
+    length, width, thickness = three(about + _TABLE_SIZE)
+    cloth_length, cloth_width = tl.load(about + _CLOTH_LENGTH), tl.load(about + _CLOTH_WIDTH)
     way = tl.where(nearer, table, 0.0)
-    px, py = _turned(x + u * way, y + v * way, tl.load(about + 6), tl.load(about + 7))
+    px, py = _turned(x + u * way, y + v * way, tl.load(about + _COS), tl.load(about + _SIN))
     pz = z + w * way
     on_cloth = (tl.abs(px) <= cloth_length) & (tl.abs(py) <= cloth_width) & (pz > -1e-4)
     hung = (cloth_length >= length) & (cloth_width >= width)
     on_cloth = on_cloth | (pz > tl.where(hung, -thickness * 0.999, float("inf")))
-    finish = tl.where(nearer, tl.where(on_cloth, _CLOTH, _TABLE), which) + tl.load(about + 23).to(tl.int32)
+    finish = tl.where(nearer, tl.where(on_cloth, _CLOTH, _TABLE), which) + tl.load(about + _AROUND_FINISH).to(tl.int32)
     a, b, c = tl.where(nearer, ta, a), tl.where(nearer, tb, b), tl.where(nearer, tc, c)
     return tl.minimum(table, distance), a, b, c, finish
