@@ -45,9 +45,7 @@ from viewslots.scenes.tabletop.textures import PATTERNS
 
 _METAL, _TO_TEXTURE, _COLOR, _OTHER_COLOR = columns_of(Finishes, "metal", "to_texture", "first", "second")
 _IOR, _ALPHA, _FINISH = columns_of(Finishes, "ior", "alpha", "end")
-_NORMAL, _RIGHT, _UP, _RADIANCE, _AREA, _LAMP = columns_of(
-    Lamps, "normal", "right", "up", "radiance", "area", "end"
-)
+_NORMAL, _RIGHT, _UP, _RADIANCE, _AREA, _LAMP = columns_of(Lamps, "normal", "right", "up", "radiance", "area", "end")
 _SKY, _PEDESTAL = columns_of(Surroundings, "environment", "pedestal")
 _OFFSET, _NEAR, _BLURRED, _BRIGHTEST = (tl.constexpr(value) for value in (OFFSET, NEAR, BLURRED, BRIGHTEST))
 _PI, _OVER_PI, _TURN_STEPS = tl.constexpr(math.pi), tl.constexpr(1 / math.pi), tl.constexpr(TURN_STEPS)
@@ -510,9 +508,7 @@ def _shadowed(
     if some(below):
         met, ta, tb, tc = meet_table(about, x, y, z, u, v, w, below)
         strength = tl.where(below & (met < reach), 0.0, strength)
-    hidden = blocking(
-        objects, parts, pieces, faces, slots, x, y, z, u, v, w, reach, asked & (strength > 0), ALL, BLOCK
-    )
+    hidden = blocking(objects, parts, pieces, faces, slots, x, y, z, u, v, w, reach, asked & (strength > 0), ALL, BLOCK)
     return strength, hidden
 
 
@@ -590,7 +586,11 @@ def _one_lamp(lamps, lamp_slots, word, turn, x, y, z, a, b, c, BLOCK: tl.constex
             u, v, w = tl.where(chosen, its_u, u), tl.where(chosen, its_v, v), tl.where(chosen, its_w, w)
             distance, strength = tl.where(chosen, its_distance, distance), tl.where(chosen, its_strength, strength)
             its_r, its_g, its_b = three(lamp + _RADIANCE)
-            red, green, blue = tl.where(chosen, its_r, red), tl.where(chosen, its_g, green), tl.where(chosen, its_b, blue)
+            red, green, blue = (
+                tl.where(chosen, its_r, red),
+                tl.where(chosen, its_g, green),
+                tl.where(chosen, its_b, blue),
+            )
     return u, v, w, distance, strength, red, green, blue
 
 

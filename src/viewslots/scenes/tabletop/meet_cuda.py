@@ -64,6 +64,24 @@ def stacked(*vectors: Vec) -> Tensor:
     return torch.stack([part for vector in vectors for part in (vector.x, vector.y, vector.z)])
 
 
+def camera_rays_cuda(
+    cameras: Tensor, row: Tensor, samples: Tensor, places: Tensor, padded: tuple[int, int], corner: tuple[float, float]
+) -> Rays:
+    """See `expose.Shot.samples`.
+
+    `cameras` [V, 13] are position, right, up, back and focal length; `places` [2, n] are within pixels, `padded` is the
+    size of the window in pixels, `corner` the line and column of its first pixel from the middle of the picture.
+    """
+    count = len(samples)
+    rays, scene = torch.empty(6, count, device=samples.device), torch.empty_like(samples)
+    if count:
+        _camera_rays[blocks(count)](
+            rays, scene, cameras.contiguous(), row.contiguous(), samples.contiguous(), places.contiguous(), count,
+            padded[0] * padded[1], padded[1], places.shape[1], *corner, **LAUNCH,
+        )  # fmt: skip
+    return Rays(scene, Vec(*rays[:3]), Vec(*rays[3:]))
+
+
 def meet_objects_cuda(stage: Stage, rays: Rays) -> tuple[Tensor, Tensor, Tensor]:
     """See `meet.meet_objects`; and the slots of all objects that the ray meets, a bit each."""
     count = len(rays.row)
@@ -89,6 +107,32 @@ def meet_surroundings_cuda(stage: Stage, rays: Rays) -> tuple[Tensor, Vec, Tenso
             **LAUNCH,
         )  # fmt: skip
     return found[0], Vec(*found[1:]), finish
+
+
+@triton.jit(do_not_specialize=["count", "pixels", "columns", "per_pixel"])
+def _camera_rays(
+    rays, scene, cameras, row, samples, places, count, pixels, columns, per_pixel, top, left, BLOCK: tl.constexpr
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    real = at < count
+    number = tl.load(samples + at, mask=real, other=0)
+    pixel, rest = (number % pixels).to(tl.int32), number // pixels
+    sample, view = (rest % per_pixel).to(tl.int32), (rest // per_pixel).to(tl.int32)
+    camera = cameras + view * 13
+    scale = tl.div_rn(1.0, tl.load(camera + 12, mask=real, other=1.0))
+    right = ((pixel % columns).to(tl.float32) + left + tl.load(places + sample, mask=real, other=0.0)) * scale
+    down = (
+        (pixel // columns).to(tl.float32) + top + tl.load(places + per_pixel + sample, mask=real, other=0.0)
+    ) * scale
+    x, y, z = column(camera, 1, real)
+    rx, ry, rz = column(camera + 3, 1, real)
+    ux, uy, uz = column(camera + 6, 1, real)
+    bx, by, bz = column(camera + 9, 1, real)
+    u, v, w = unit(rx * right - ux * down - bx, ry * right - uy * down - by, rz * right - uz * down - bz)
+    count = count.to(tl.int64)
+    store3(rays + at, count, x, y, z, real)
+    store3(rays + 3 * count + at, count, u, v, w, real)
+    tl.store(scene + at, tl.load(row + view, mask=real, other=0), mask=real)
 
 
 @triton.jit(do_not_specialize=["count", "slots"])
@@ -207,9 +251,7 @@ def enter_object(
             if ANY:
                 here = near & (found >= reach)
             limit = tl.minimum(reach, found)
-            distance, its_item = _enter_part(
-                parts + number * PART, pieces, faces, x, y, z, u, v, w, limit, here, BLOCK
-            )
+            distance, its_item = _enter_part(parts + number * PART, pieces, faces, x, y, z, u, v, w, limit, here, BLOCK)
             nearer = (distance <= found) & (distance < float("inf"))
             found = tl.where(nearer, distance, found)
             part, item = tl.where(nearer, number, part), tl.where(nearer, its_item, item)
@@ -309,7 +351,7 @@ def _enter_ring(part, ox, oy, oz, dx, dy, dz, BLOCK: tl.constexpr):
     distance = tl.zeros((BLOCK,), tl.float32)
     gap, ax, ay = _ring_gap(radius, tube, cos, sin, ox, oy, oz)
     side = tl.where(gap < 0, -1.0, 1.0)
-    for step in range(_RING_STEPS):
+    for _step in range(_RING_STEPS):
         distance = distance + side * gap
         x, y, z = ox + dx * distance, oy + dy * distance, oz + dz * distance
         gap, ax, ay = _ring_gap(radius, tube, cos, sin, x, y, z)
@@ -386,7 +428,7 @@ def nearest_object(objects, parts, pieces, faces, slots, x, y, z, u, v, w, limit
 def blocking(
     objects, parts, pieces, faces, slots, x, y, z, u, v, w, reach, asked, ALL: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """The slots of a scene's objects that rays meet before `reach`, a bit each; with ALL every one, else at least one."""
+    """Slots of a scene's objects that rays meet before `reach`, a bit each; with ALL every one, else at least one."""
     bits = tl.zeros((BLOCK,), tl.int32)
     for slot in range(slots):
         open_ = asked
@@ -454,9 +496,7 @@ def meet_table(about, x, y, z, u, v, w, asked):
         for corner in range(4):
             middle_x = tl.where(is_round, 0.0, (1.0 - 2.0 * (corner // 2)) * (length - 3 * leg))
             middle_y = tl.where(is_round, 0.0, (1.0 - 2.0 * (corner % 2)) * (width - 3 * leg))
-            met, fx, fy, fz = _meet_post(
-                x - middle_x, y - middle_y, z, u, v, w, is_round, leg, leg, floor, -thickness
-            )
+            met, fx, fy, fz = _meet_post(x - middle_x, y - middle_y, z, u, v, w, is_round, leg, leg, floor, -thickness)
             nearer = low & (met < distance)
             distance = tl.where(nearer, met, distance)
             a, b, c = tl.where(nearer, fx, a), tl.where(nearer, fy, b), tl.where(nearer, fz, c)

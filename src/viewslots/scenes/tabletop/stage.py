@@ -47,13 +47,15 @@ class Rows:
     def columns(cls) -> dict[str, int]:
         """First column of each field in a table of numbers; that of "end" is the width of the table."""
         widths = [_WIDTHS[each.type] for each in fields(cls)]
-        return dict(zip((*(each.name for each in fields(cls)), "end"), itertools.accumulate(widths, initial=0), strict=True))
+        return dict(
+            zip((*(each.name for each in fields(cls)), "end"), itertools.accumulate(widths, initial=0), strict=True)
+        )
 
     @classmethod
     def of(cls: type[R], table: Tensor) -> R:
         """From a table of numbers [N, columns]."""
         left = list(table.T.contiguous().unbind(0))
-        values = {}
+        values: dict[str, Any] = {}
         for each in fields(cls):
             first, *more = (left.pop(0) for _ in range(_WIDTHS[each.type]))
             if each.type is Tensor:
