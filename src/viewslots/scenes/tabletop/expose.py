@@ -39,7 +39,7 @@ SAMPLES_ON_CPU = 130 * 130 * 16
 SAMPLES_ON_GPU = 80 * SAMPLES_ON_CPU
 """Enough to fill it. More would leave nothing to prepare and to fetch meanwhile."""
 BYTES_PER_SAMPLE = 1500
-"""On a GPU, with some to spare: 6 objects take 280, 32 objects about 700."""
+"""On a GPU, with some to spare: with 6 objects less than 300 are used."""
 
 
 @dataclass(frozen=True)
@@ -358,10 +358,10 @@ class _Stored:
 
     @staticmethod
     def of(film_: Film) -> "_Stored":
-        shapes, shadows = film.to_alpha8(film_.shapes), film.to_alpha8(film_.shadows)
+        linear, shapes, shadows = film_.linear.contiguous(), *map(film.to_alpha8, (film_.shapes, film_.shadows))
         return _Stored(
-            linear=film_.linear,
-            image=film.to_srgb8(film_.linear),
+            linear=linear,
+            image=film.to_srgb8(linear),
             segment=segment_of(film_.visible),
             overlap=(shapes >= COVERED).sum(1, dtype=torch.uint8),
             shapes=shapes,
@@ -372,10 +372,10 @@ class _Stored:
         """Copy what was drawn to its place."""
         lines = slice(part.window.top, part.window.bottom)
         for name in ("linear", "image", "segment", "overlap"):
-            getattr(self, name)[part.views, lines] = getattr(drawn, name).to("cpu")
+            getattr(self, name)[part.views, lines].copy_(getattr(drawn, name))
         for name in ("shapes", "shadows"):
             slots = min(getattr(self, name).shape[1], getattr(drawn, name).shape[1])
-            getattr(self, name)[part.views, :slots, lines] = getattr(drawn, name)[:, :slots].to("cpu")
+            getattr(self, name)[part.views, :slots, lines].copy_(getattr(drawn, name)[:, :slots])
 
 
 @dataclass(frozen=True)
