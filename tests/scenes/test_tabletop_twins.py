@@ -159,7 +159,7 @@ def asked(device: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[
 
 @pytest.mark.parametrize("of_objects", [0, 1])
 def test_points_have_the_same_coats(device: str, asked: dict[str, Any], of_objects: int) -> None:
-    from viewslots.scenes.tabletop.light_cuda import coat_cuda
+    from viewslots.scenes.tabletop.coat_cuda import coat_cuda
 
     stage, points, *_ = asked["bounced"][of_objects]
     stage, points = moved(stage, device), moved(points, device)
@@ -206,7 +206,7 @@ def test_lamps_are_seen_alike(device: str) -> None:
 
 
 def test_nothing_asked_nothing_answered(device: str) -> None:
-    from viewslots.scenes.tabletop import light_cuda, meet_cuda
+    from viewslots.scenes.tabletop import coat_cuda, light_cuda, meet_cuda
 
     stage, _ = some_stage()
     none = torch.zeros(0, dtype=torch.long)
@@ -215,7 +215,7 @@ def test_nothing_asked_nothing_answered(device: str) -> None:
     assert len(meet_cuda.meet_surroundings_cuda(stage, rays)[0]) == 0
     place = lighting.Places(rays.row, rays.row)
     points = Points(rays.row, rays.origin, rays.origin, rays.origin, rays.row, place)
-    coat = light_cuda.coat_cuda(stage, points, 0.0)
+    coat = coat_cuda.coat_cuda(stage, points, 0.0)
     assert isinstance(coat, Coat)
     assert len(light_cuda.bounced_cuda(stage, points, coat).x) == 0
     assert light_cuda.lit_by_lamps_cuda(stage, points, coat, rays.origin, True)[1].shape == (stage.slots, 0)

@@ -87,7 +87,7 @@ class Coat(Rows):
 def coat_of(stage: Stage, points: Points, least: float = 0.0) -> Coat:
     """What points are made of, with an alpha of at `least` that."""
     if has_kernel(stage.device):
-        from viewslots.scenes.tabletop.light_cuda import coat_cuda
+        from viewslots.scenes.tabletop.coat_cuda import coat_cuda
 
         return coat_cuda(stage, points, least)
     finish = stage.finishes.take(points.finish)
