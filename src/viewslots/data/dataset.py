@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from viewslots.data.resize import Resize
+from viewslots.data.sharded import ShardedArray, StoredArray
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import PADDING, FirstViews, ViewChoice, view_table
 from viewslots.errors import UserError
@@ -117,7 +118,7 @@ def _camera_key(split: SplitArrays) -> str:
     if "pose" in split:
         _require_aimed(split)
         return "pose"
-    if "camera" in split and split["camera"].any():
+    if "camera" in split and np.asarray(split["camera"]).any():
         return "camera"
     raise UserError(f"split {split.name}: its cameras are not known, but the method must be told them")
 
@@ -144,12 +145,13 @@ def camera_angles(back: Float[np.ndarray, "*lead 3"]) -> Float[np.ndarray, "*lea
     return np.stack([*azimuth, flat / whole, z / whole], -1)
 
 
-def gather(array: NDArray[Any], scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> NDArray[Any]:
+def gather(array: StoredArray, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> NDArray[Any]:
     """array[scene, view] for every entry of the table; view 0 stands in for padding.
 
     Scenes are fetched in rising order, as a disk likes it, straight into their places in the batch.
     """
-    plain = np.asarray(array)  # indexing a memory map itself costs more than the copy
+    # Indexing a memory map itself costs more than the copy.
+    plain = array if isinstance(array, ShardedArray) else np.asarray(array)
     rows = np.empty((*table.shape, *array.shape[2:]), array.dtype)
     for place in np.argsort(scenes, kind="stable"):
         np.take(plain[scenes[place]], table[place].clip(0), axis=0, out=rows[place], mode="clip")
@@ -178,7 +180,7 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
-def upload(images: NDArray[Any], device: torch.device) -> UInt8[Tensor, "S M H W 3"]:
+def upload(images: StoredArray, device: torch.device) -> UInt8[Tensor, "S M H W 3"]:
     """A part at a time: the whole set is never held twice."""
     resident = torch.empty(images.shape, dtype=torch.uint8, device=device)
     for first in range(0, len(images), UPLOAD_SCENES):

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset
+from viewslots.data.sharded import StoredArray
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
 from viewslots.errors import UserError
@@ -146,7 +146,7 @@ def rendered_split(
     return SplitArrays.from_pictures(split, Pictures.concatenate(parts).first_views(views))
 
 
-def fits(images: NDArray[Any], device: torch.device) -> bool:
+def fits(images: StoredArray, device: torch.device) -> bool:
     return device.type == "cuda" and images.nbytes <= torch.cuda.mem_get_info(device)[0] // 2
 
 
