@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from fake_world import COUNTS, FakeWorld, FullWorld, contents, kill_self, reseal
+from fake_world import COUNTS, FakeWorld, FullWorld, LargePictures, contents, kill_self, reseal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -263,17 +263,13 @@ def together(count: int, work: Callable[[Team], object]) -> list[int]:
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_each_process_writes_its_own_shards(ranks: int, cut: Path, tmp_path: Path) -> None:
     """Pictures are larger than all that is sent, and none of them goes through rank 0's hands."""
-    worlds = [LargeWorld() for _ in range(ranks)]
+    worlds = [LargePictures() for _ in range(ranks)]
     sizes = together(ranks, lambda team: make(tmp_path / "set", worlds[team.rank], shards=SHARDS, team=team))
-    make(tmp_path / "one", LargeWorld(), shards=SHARDS)
+    make(tmp_path / "one", LargePictures(), shards=SHARDS)
     assert contents(tmp_path / "set") == contents(tmp_path / "one")
     assert all(world.rendered for world in worlds)
     image = next((tmp_path / "set" / "train").rglob("image.npy")).stat().st_size
     assert max(sizes) < image / 5
-
-
-class LargeWorld(FakeWorld):
-    height = width = 96
 
 
 @pytest.mark.parametrize(("ranks", "later"), [(3, 1), (3, 2), (2, 3), (1, 3)])

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewslots.data.readahead import ReadAhead
 from viewslots.data.resize import Resize
 from viewslots.data.sharded import ShardedArray, StoredArray
 from viewslots.data.store import SplitArrays
@@ -51,6 +52,7 @@ class SceneDataset:
         self._camera_key = _camera_key(split) if camera else None
         self._resident = upload(split["image"], self.device) if resident else None
         self._counts = split.view_counts
+        self._ahead = ReadAhead(split["image"])
 
     def __len__(self) -> int:
         return len(self.split)
@@ -66,13 +68,21 @@ class SceneDataset:
 
         Scenes with fewer views are padded to those with most, and to `padded_to` at least.
         """
-        table = self._table(scenes, views, padded_to)
+        return self.batch_of(scenes, self.table(scenes, views, padded_to))
+
+    def batch_of(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> SceneBatch:
+        """The same in the views of a table."""
         batch = scene_batch(self._bytes(scenes, table), table)
         return replace(batch, image=self.resize.pictures(batch.image), camera=self._camera(scenes, table))
 
+    def expect(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> None:
+        """This batch will be asked for soon: the disk may fetch its pictures meanwhile."""
+        if self._resident is None:
+            self._ahead.expect(scenes, table)
+
     def truth(self, scenes: Sequence[int], views: ViewChoice | None = None, padded_to: int = 0) -> SceneTruth:
         """The truth for the batch of the same arguments, as far as it is stored."""
-        table = self._table(scenes, views, padded_to)
+        table = self.table(scenes, views, padded_to)
         padding = {"segment": BACKGROUND, "depth_order": -np.inf}
 
         def chosen(key: str) -> Tensor | None:
@@ -90,7 +100,8 @@ class SceneDataset:
         lasting = not self.split.per_view_masks or table.shape[1] == 1
         return self.resize.truth(SceneTruth(**tensors, num_objects=counts, view_mask=mask, identities=lasting))
 
-    def _table(self, scenes: Sequence[int], views: ViewChoice | None, padded_to: int = 0) -> Int[np.ndarray, "B M"]:
+    def table(self, scenes: Sequence[int], views: ViewChoice | None, padded_to: int = 0) -> Int[np.ndarray, "B M"]:
+        """The views of each scene of a batch."""
         if len(scenes) and not 0 <= min(scenes) <= max(scenes) < len(self):
             raise IndexError(f"scenes {min(scenes)}..{max(scenes)} of {len(self)}")
         return view_table(views or self.views, scenes, self.split.size.views, self._counts, padded_to)
