@@ -85,6 +85,7 @@ def _measured(data: Path, seconds: float, seed: int) -> dict[str, Any]:
         "share_kept_after_drop": kept,
         "disk": disk,
         "batches_per_second": middle,
+        "extremes": {what: [min(found), max(found)] for what, found in rates.items()},
     }  # fmt: skip
     if disk is None:
         why = f"the system kept {kept:.0%} of the pages in memory: a file system in memory, or others use the files"
