@@ -43,6 +43,7 @@ from viewslots.scenes.tabletop.meet_cuda import (
     meet_table,
     nearest_object,
     our_points,
+    our_rays,
     some,
     stacked,
     store3,
@@ -117,10 +118,8 @@ def _columns(points: Points, coat: Coat) -> tuple[Tensor, ...]:
 
 @triton.jit(do_not_specialize=["count", "lamp_slots"])
 def _lamps_ahead(found, lamps, row, rays, nearest, count, lamp_slots, BLOCK: tl.constexpr):
-    at, real, scene, first, last = our_points(row, count, BLOCK)
+    at, real, scene, first, last, x, y, z, u, v, w = our_rays(row, rays, count, BLOCK)
     count = count.to(tl.int64)
-    x, y, z = column(rays + at, count, real)
-    u, v, w = column(rays + 3 * count + at, count, real)
     limit = tl.load(nearest + at, mask=real, other=0.0)
     for number in range(first, last + 1):
         reach, red, green, blue, density = _lamps_before(
@@ -137,10 +136,7 @@ def _lit_by_lamps(
     light, taken, full, objects, parts, pieces, faces, lamps, around, row, key, sample, vectors, looks, metals,
     count, slots, lamp_slots, SHADOWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    at, real, scene, first, last = our_points(row, count, BLOCK)
-    word = tl.load(key + at, mask=real, other=0).to(tl.uint32)
-    turn = tl.load(sample + at, mask=real, other=0).to(tl.uint32)
-    metal = tl.load(metals + at, mask=real, other=0) != 0
+    at, real, scene, first, last, word, turn, metal = _our_points(row, key, sample, metals, count, BLOCK)
     count = count.to(tl.int64)
     x, y, z = column(vectors + at, count, real)
     a, b, c = column(vectors + 3 * count + at, count, real)
@@ -183,16 +179,13 @@ def _open_sky(
     sky, objects, parts, pieces, faces, around, row, key, sample, vectors, metals, count, slots, BLOCK: tl.constexpr
 ):  # fmt: skip
     """Irradiance over pi by a sample of an environment of radiance 1, shadows included."""
-    at, real, scene, first, last = our_points(row, count, BLOCK)
-    word = tl.load(key + at, mask=real, other=0).to(tl.uint32)
-    turn = tl.load(sample + at, mask=real, other=0).to(tl.uint32)
-    matte = real & (tl.load(metals + at, mask=real, other=0) == 0)
+    at, real, scene, first, last, word, turn, metal = _our_points(row, key, sample, metals, count, BLOCK)
     count = count.to(tl.int64)
     x, y, z = column(vectors + at, count, real)
     a, b, c = column(vectors + 3 * count + at, count, real)
     s, t = _even(word, turn, 31, _A3, _B3)
     for number in range(first, last + 1):
-        asked = matte & (scene == number)
+        asked = real & (scene == number) & (metal == 0)
         about = around + number * AROUND
         u, v, w, distance, strength = _sky_light(about, x, y, z, a, b, c, s, t)
         strength, hidden = _shadowed(
@@ -211,10 +204,7 @@ def _throw(
 
     radiance of lamp or sky, weight, finish (-1: of lamp or sky), point, normal, heading.
     """
-    at, real, scene, first, last = our_points(row, count, BLOCK)
-    word = tl.load(key + at, mask=real, other=0).to(tl.uint32)
-    turn = tl.load(sample + at, mask=real, other=0).to(tl.uint32)
-    metal = tl.load(metals + at, mask=real, other=0) != 0
+    at, real, scene, first, last, word, turn, metal = _our_points(row, key, sample, metals, count, BLOCK)
     count = count.to(tl.int64)
     px, py, pz = column(vectors + at, count, real)
     na, nb, nc = column(vectors + 3 * count + at, count, real)
@@ -250,10 +240,7 @@ def _bounced(
     count, slots, lamp_slots, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What the rays of `_throw` bring, as their points reflect it."""
-    at, real, scene, first, last = our_points(row, count, BLOCK)
-    word = tl.load(key + at, mask=real, other=0).to(tl.uint32)
-    turn = tl.load(sample + at, mask=real, other=0).to(tl.uint32)
-    metal = tl.load(metals + at, mask=real, other=0) != 0
+    at, real, scene, first, last, word, turn, metal = _our_points(row, key, sample, metals, count, BLOCK)
     count = count.to(tl.int64)
     color_r, color_g, color_b = column(looks + at, count, real)
     gloss = tl.load(looks + 4 * count + at, mask=real, other=0.0)
@@ -299,6 +286,15 @@ def _bounced(
 
 
 # --- Numbers ----------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _our_points(row, key, sample, metals, count, BLOCK: tl.constexpr):
+    """See `our_points`; and the words of their noise, and which are metal."""
+    at, real, scene, first, last = our_points(row, count, BLOCK)
+    word = tl.load(key + at, mask=real, other=0).to(tl.uint32)
+    turn = tl.load(sample + at, mask=real, other=0).to(tl.uint32)
+    return at, real, scene, first, last, word, turn, tl.load(metals + at, mask=real, other=0) != 0
 
 
 @triton.jit

@@ -139,10 +139,8 @@ def _camera_rays(
 def _meet_objects(
     distance, surface, met, objects, parts, pieces, faces, row, rays, count, slots, BLOCK: tl.constexpr
 ):  # fmt: skip
-    at, real, scene, first, last = our_points(row, count, BLOCK)
+    at, real, scene, first, last, x, y, z, u, v, w = our_rays(row, rays, count, BLOCK)
     count = count.to(tl.int64)
-    x, y, z = column(rays + at, count, real)
-    u, v, w = column(rays + 3 * count + at, count, real)
     for number in range(first, last + 1):
         asked = real & (scene == number)
         nearest, unlimited = tl.full((BLOCK,), float("inf"), tl.float32), tl.full((BLOCK,), float("inf"), tl.float32)
@@ -165,10 +163,8 @@ def _meet_objects(
 
 @triton.jit(do_not_specialize=["count"])
 def _meet_surroundings(found, finish, around, row, rays, count, BLOCK: tl.constexpr):
-    at, real, scene, first, last = our_points(row, count, BLOCK)
+    at, real, scene, first, last, x, y, z, u, v, w = our_rays(row, rays, count, BLOCK)
     count = count.to(tl.int64)
-    x, y, z = column(rays + at, count, real)
-    u, v, w = column(rays + 3 * count + at, count, real)
     for number in range(first, last + 1):
         asked = real & (scene == number)
         distance, a, b, c, wears = meet_surroundings(around + number * AROUND, x, y, z, u, v, w, asked)
@@ -191,6 +187,15 @@ def our_points(row, count, BLOCK: tl.constexpr):
     real = at < count
     scene = tl.load(row + at, mask=real, other=0).to(tl.int32)
     return at, real, scene, tl.min(tl.where(real, scene, 2147483647), 0), tl.max(scene, 0)
+
+
+@triton.jit
+def our_rays(row, rays, count, BLOCK: tl.constexpr):
+    """See `our_points`; and origins and headings."""
+    at, real, scene, first, last = our_points(row, count, BLOCK)
+    x, y, z = column(rays + at, count.to(tl.int64), real)
+    u, v, w = column(rays + 3 * count.to(tl.int64) + at, count.to(tl.int64), real)
+    return at, real, scene, first, last, x, y, z, u, v, w
 
 
 @triton.jit
