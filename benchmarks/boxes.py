@@ -95,7 +95,7 @@ def trained(look: str, draw: str, steps: int, seed: int) -> list[dict[str, float
         logits = model(*batch, 0.05 * torch.randn(BATCH, CODE, generator=generator))
         loss = F.binary_cross_entropy_with_logits(logits, batch[0], reduction="sum") / BATCH
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         if step % 250 == 0 or step == steps:
             with torch.no_grad():
