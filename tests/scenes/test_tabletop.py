@@ -2,8 +2,12 @@
 
 import json
 import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +19,9 @@ from scipy.spatial import ConvexHull, Delaunay
 from slow_table import Array, first_hit, mesh_of
 
 from viewslots.errors import UserError
-from viewslots.scenes import film
+from viewslots.scenes import film, geometry, render
 from viewslots.scenes.descriptions import load_scene
-from viewslots.scenes.geometry import Vec
+from viewslots.scenes.geometry import Vec, has_kernel
 from viewslots.scenes.tabletop import expose as exposing
 from viewslots.scenes.tabletop import meet as meeting
 from viewslots.scenes.tabletop import stage as staging
@@ -503,6 +507,22 @@ def test_pixels_depend_neither_on_batches_nor_on_bands(monkeypatch: pytest.Monke
     assert np.array_equal(chunked.shapes, together.shapes)
 
 
+def test_the_radiance_is_held_only_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenes = small(2)
+    expected, _ = render_tables(scenes, 6)
+    held: list[bool] = []
+    put = exposing._Stored.put
+
+    def watched(self: Any, part: Any, drawn: Any) -> None:
+        held.append(self.linear is not None or drawn.linear is not None)
+        put(self, part, drawn)
+
+    monkeypatch.setattr(exposing._Stored, "put", watched)
+    found = TABLETOP["tabletop"].render(scenes, 6)
+    assert held == [False] * 4
+    assert all(np.array_equal(getattr(found, key), getattr(expected, key)) for key in SOLID_KEYS)
+
+
 def test_many_scenes_in_one_call_give_the_pixels_of_each() -> None:
     """As a GPU does it: the tables of several scenes, views of all of them at once."""
     scenes = small(3)
@@ -583,3 +603,111 @@ def test_noise_is_even_within_a_pixel_and_independent_between_pixels() -> None:
                 (normal[1:, 1:], normal[:-1, :-1]),
             ):
                 assert abs(float((one * other).mean())) < 5 / 200
+
+
+# --- What the caller has chosen, and GPUs without one ---------------------------------------------------------------
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def test_a_caller_in_inference_mode_gets_the_same_pictures(two_threads: None) -> None:
+    """Inference mode is a matter of one thread; pictures are drawn by several."""
+    staging._circle.cache_clear()
+    scenes = small(2)
+    with torch.inference_mode():
+        found, light = render_tables(scenes, 6)
+    expected, linear = render_tables(scenes, 6)
+    assert np.array_equal(light, linear)
+    assert all(np.array_equal(getattr(found, key), getattr(expected, key)) for key in SOLID_KEYS)
+    assert not Stage.of(scenes, 6, "cpu").circle.is_inference()
+
+
+def test_a_part_that_cannot_be_fetched_stops_the_work_and_few_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU's loop with a stand-in for the GPU."""
+    stream = SimpleNamespace(record_event=lambda: None, wait_event=lambda event: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    drawn: list[int] = []
+    fetched: list[int] = []
+    waiting: list[int] = []
+
+    class Out:
+        broken = 100
+
+        def put(self, part: Any, numbers: int) -> None:
+            time.sleep(0.01)
+            if numbers == self.broken:
+                raise OSError("no room")
+            fetched.append(numbers)
+
+    class Plan:
+        device = torch.device("cuda", 1)
+
+        def __len__(self) -> int:
+            return 12
+
+        def parts(self) -> Iterator[Any]:
+            for number in range(len(self)):
+                yield SimpleNamespace(draw=lambda number=number: self.draw(number))
+
+        def draw(self, number: int) -> int:
+            waiting.append(len(drawn) - len(fetched))
+            drawn.append(number)
+            return number
+
+    out: Any = Out()
+    plan: Any = Plan()
+    exposing._draw_on_gpu(plan, out, lambda done, total: None)
+    assert fetched == list(range(12))
+    assert max(waiting) <= exposing.UNFETCHED
+    drawn.clear()
+    fetched.clear()
+    out.broken = 1
+    with pytest.raises(OSError, match="no room"):
+        exposing._draw_on_gpu(plan, out, lambda done, total: None)
+    assert len(drawn) <= 2 + exposing.UNFETCHED
+
+
+@pytest.mark.parametrize(("asked", "used"), [("cuda", 1), ("cuda:0", 0), ("cuda:2", 2)])
+@pytest.mark.parametrize("renderer", ["tabletop", "clevr"])
+def test_work_is_launched_on_the_device_that_was_asked_for(
+    asked: str, used: int, renderer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stand-ins for three GPUs, of which number 1 is the current one: kernels run on the current one."""
+    current, seen = [1], []
+
+    @contextmanager
+    def chosen(device: torch.device) -> Iterator[None]:
+        current.append(device.index)
+        yield
+        current.pop()
+
+    def draw(device: torch.device) -> None:
+        seen.append((device, current[-1]))
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "device", chosen)
+    if renderer == "tabletop":
+        monkeypatch.setattr(exposing, "most_at_once", lambda *_: 10_000)
+        monkeypatch.setattr(exposing, "_draw_on_gpu", lambda plan, out, progress: draw(plan.device))
+        render_tables(small(1), 6, asked)
+    else:
+        monkeypatch.setattr(render, "_render_views", lambda scenes, slots, device, quality, progress: draw(device))
+        render.render_views([], 6, asked)
+    assert seen == [(torch.device("cuda", used), used)]
+    assert current == [1]
+
+
+def test_kernels_are_for_gpus_that_triton_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    ages = {"cuda:0": (6, 1), "cuda:1": (7, 0), "cuda:2": (9, 0)}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: ages[str(device)])
+    monkeypatch.setattr(geometry.importlib.util, "find_spec", lambda name: SimpleNamespace())
+    assert [has_kernel.__wrapped__(torch.device(name)) for name in ("cpu", *ages)] == [False, False, True, True]
+    monkeypatch.setattr(geometry.importlib.util, "find_spec", lambda name: None)
+    assert not has_kernel.__wrapped__(torch.device("cuda:2"))

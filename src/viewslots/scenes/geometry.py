@@ -163,10 +163,16 @@ def to_world(vector: Vec, bodies: Bodies) -> Vec:
     )
 
 
+OLDEST_GPU = (7, 0)
+"""Least compute capability for which Triton compiles."""
+
+
 @functools.cache
 def has_kernel(device: torch.device) -> bool:
     """Whether `geometry_cuda` can run there; the code below is its twin for every other device."""
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= OLDEST_GPU
 
 
 def intersect(bodies: Bodies, view: Tensor, origin: Vec, direction: Vec, skip: Tensor | None = None) -> Tensor:

@@ -4,8 +4,9 @@ Sub-pixel rays say who is seen where; the ground is lit at a quarter of them, wh
 object points are shaded one by one. The film filters all of it to pixels.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -197,6 +198,24 @@ def most_at_once(device: torch.device, on_cpu: int, on_gpu: int, bytes_each: int
     return min(on_gpu, max(on_cpu, (free + reusable) // bytes_each))
 
 
+def resolved(device: torch.device | str) -> torch.device:
+    """With its index: "cuda" alone is the current one."""
+    where = torch.device(device)
+    return torch.device("cuda", torch.cuda.current_device()) if where == torch.device("cuda") else where
+
+
+@contextmanager
+def on_its_own(device: torch.device) -> Iterator[None]:
+    """Render alike whatever the caller has chosen.
+
+    Inference mode holds for one thread, and what was made in it cannot be written by another. A training loop may have
+    chosen lower precision for its own products. Triton launches on the current device, wherever the tensors are.
+    """
+    current = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with current, torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield
+
+
 def render_views(
     scenes: Sequence[Scene],
     slots: int,
@@ -205,15 +224,21 @@ def render_views(
     progress: Progress = lambda done, total: None,
 ) -> tuple[Pictures, np.ndarray]:
     """Pictures of scenes that share film format, backdrop and number of views, and linear radiance [S, M, H, W, 3]."""
+    where = resolved(device)
+    with on_its_own(where):
+        return _render_views(scenes, slots, where, quality, progress)
+
+
+def _render_views(
+    scenes: Sequence[Scene], slots: int, device: torch.device, quality: str, progress: Progress
+) -> tuple[Pictures, np.ndarray]:
     picture, views = common_format(scenes, slots)
     stage = Stage.of(list(scenes), max(slots, 1), device)
     row = torch.arange(len(scenes), device=device).repeat_interleave(views)
     cameras = Cameras.of([camera for scene in scenes for camera in scene.cameras], device)
     key = torch.tensor([scene.key for scene in scenes], device=device)[row]
     key = film.mix(key, torch.arange(views, device=device).repeat(len(scenes)))
-    # A training loop around us may have chosen lower precision for its own products.
-    with torch.no_grad(), torch.autocast(stage.device.type, enabled=False):
-        out = expose_in_parts(stage[row], cameras, key, picture, QUALITIES[quality], progress)
+    out = expose_in_parts(stage[row], cameras, key, picture, QUALITIES[quality], progress)
 
     def stored(values: Tensor) -> np.ndarray:
         return values.reshape(len(scenes), views, *values.shape[1:]).cpu().numpy()

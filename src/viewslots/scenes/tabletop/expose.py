@@ -5,8 +5,9 @@ also yields the shadows; objects at all of them.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from viewslots.errors import UserError
 from viewslots.scenes import film
 from viewslots.scenes.geometry import Vec, has_kernel
-from viewslots.scenes.render import Film, most_at_once, on_all_cores, segment_of
+from viewslots.scenes.render import Film, most_at_once, on_all_cores, on_its_own, resolved, segment_of
 from viewslots.scenes.tabletop.light import Places, Points, facing, lamps_ahead, look, look_behind
 from viewslots.scenes.tabletop.meet import (
     ITEM_BITS,
@@ -40,6 +41,8 @@ SAMPLES_ON_GPU = 80 * SAMPLES_ON_CPU
 """Enough to fill it. More would leave nothing to prepare and to fetch meanwhile."""
 BYTES_PER_SAMPLE = 1500
 """On a GPU, with some to spare: with 6 objects less than 300 are used."""
+UNFETCHED = 2
+"""Parts that may wait on a GPU for their copy to the host."""
 
 
 @dataclass(frozen=True)
@@ -277,40 +280,72 @@ def render_tables(
     progress: Progress = lambda done, total: None,
 ) -> tuple[Pictures, np.ndarray]:
     """Pictures of scenes that share size and number of views, and linear radiance [S, M, H, W, 3]."""
+    out = _drawn(scenes, slots, device, quality, progress, keep_linear=True)
+    assert out.linear is not None
+    return _pictures(scenes, slots, out), _by_scene(out.linear, scenes)
+
+
+def picture_tables(
+    scenes: Sequence[TableScene],
+    slots: int,
+    device: torch.device | str = "cpu",
+    quality: str = "fast",
+    progress: Progress = lambda done, total: None,
+) -> Pictures:
+    """The pictures alone: their radiance, four times as large, is neither fetched nor held."""
+    return _pictures(scenes, slots, _drawn(scenes, slots, device, quality, progress, keep_linear=False))
+
+
+def _drawn(
+    scenes: Sequence[TableScene],
+    slots: int,
+    device: torch.device | str,
+    quality: str,
+    progress: Progress,
+    keep_linear: bool,
+) -> "_Stored":
     height, width, views = common_format(scenes, slots)
-    where = torch.device(device)
-    out = _Stored.empty(len(scenes) * views, slots, height, width)
-    plan = _Plan(scenes, views, height, width, SAMPLES[quality], where)
-    # A training loop around us may have chosen lower precision for its own products.
-    with torch.no_grad(), torch.autocast(where.type, enabled=False):
+    where = resolved(device)
+    with on_its_own(where):
+        out = _Stored.empty(len(scenes) * views, slots, height, width, keep_linear)
+        plan = _Plan(scenes, views, height, width, SAMPLES[quality], where, keep_linear)
         if where.type == "cuda":
             _draw_on_gpu(plan, out, progress)
         else:
             on_all_cores(lambda part: out.put(part, part.draw()), list(plan.parts()), where, progress)
+    return out
 
-    def stored(values: Tensor) -> np.ndarray:
-        return values.reshape(len(scenes), views, *values.shape[1:]).numpy()
 
+def _by_scene(values: Tensor, scenes: Sequence[TableScene]) -> np.ndarray:
+    return values.reshape(len(scenes), -1, *values.shape[1:]).numpy()
+
+
+def _pictures(scenes: Sequence[TableScene], slots: int, drawn: "_Stored") -> Pictures:
+    height, width = scenes[0].height, scenes[0].width
     pose = np.array([[_pose(camera) for camera in scene.cameras] for scene in scenes])
     focal = np.array([[camera.focal * min(height, width) for camera in scene.cameras] for scene in scenes])
     middle = np.broadcast_to([width / 2, height / 2], (*focal.shape, 2))
-    pictures = Pictures(
-        image=stored(out.image),
-        segment=stored(out.segment),
-        overlap=stored(out.overlap),
-        shapes=stored(out.shapes),
-        shadows=stored(out.shadows),
+    return Pictures(
+        image=_by_scene(drawn.image, scenes),
+        segment=_by_scene(drawn.segment, scenes),
+        overlap=_by_scene(drawn.overlap, scenes),
+        shapes=_by_scene(drawn.shapes, scenes),
+        shadows=_by_scene(drawn.shadows, scenes),
         depth_order=np.stack([_nearness(scene, slots) for scene in scenes]),
         camera=pose[..., :3, 3].astype(np.float32),
         num_objects=np.array([len(scene.objects) for scene in scenes], np.uint8),
         pose=pose.astype(np.float32),
         intrinsics=np.concatenate([focal[..., None], focal[..., None], middle], -1).astype(np.float32),
     )
-    return pictures, stored(out.linear)
 
 
 def _draw_on_gpu(plan: "_Plan", out: "_Stored", progress: Progress) -> None:
-    """While a part is traced, the tables of the next are built, and the pictures of the last one are fetched."""
+    """While a part is traced, the tables of the next are built, and the pictures of the last one are fetched.
+
+    What was drawn belongs to the stream that drew it: freed, its memory may be written at once by the next part. So the
+    copy on the other stream must have ended before `drawn` is let go. It has, because copies to pageable host memory
+    block. Pinned memory or non_blocking=True would need `record_stream`.
+    """
     fetching = torch.cuda.Stream(plan.device)  # type: ignore[no-untyped-call]
 
     def fetch(part: _Part, drawn: _Stored, ready: torch.cuda.Event) -> None:
@@ -319,22 +354,25 @@ def _draw_on_gpu(plan: "_Plan", out: "_Stored", progress: Progress) -> None:
             out.put(part, drawn)
 
     with ThreadPoolExecutor(1) as fetcher:
-        fetched = []
+        pending: deque[Future[None]] = deque()
         for number, part in enumerate(plan.parts()):
             drawn = part.draw()
             ready = torch.cuda.current_stream(plan.device).record_event()
-            fetched.append(fetcher.submit(fetch, part, drawn, ready))
+            pending.append(fetcher.submit(fetch, part, drawn, ready))
+            del drawn
+            while pending and (len(pending) > UNFETCHED or pending[0].done()):
+                pending.popleft().result()
             progress(number + 1, len(plan))
-        for result in fetched:
-            result.result()
+        for fetched in pending:
+            fetched.result()
 
 
 @dataclass(frozen=True)
 class _Stored:
     """Lines of pictures as they are stored: in bytes, so that large pictures of many scenes fit."""
 
-    linear: Tensor
-    """[V, H, W, 3] float32."""
+    linear: Tensor | None
+    """[V, H, W, 3] float32, if it is asked for."""
     image: Tensor
     """[V, H, W, 3] u8."""
     segment: Tensor
@@ -344,11 +382,11 @@ class _Stored:
     shadows: Tensor
 
     @staticmethod
-    def empty(views: int, slots: int, height: int, width: int) -> "_Stored":
+    def empty(views: int, slots: int, height: int, width: int, keep_linear: bool) -> "_Stored":
         """On the host."""
         size, byte = (views, height, width), torch.uint8
         return _Stored(
-            linear=torch.empty(*size, 3),
+            linear=torch.empty(*size, 3) if keep_linear else None,
             image=torch.empty(*size, 3, dtype=byte),
             segment=torch.empty(size, dtype=byte),
             overlap=torch.empty(size, dtype=byte),
@@ -357,10 +395,10 @@ class _Stored:
         )
 
     @staticmethod
-    def of(film_: Film) -> "_Stored":
+    def of(film_: Film, keep_linear: bool) -> "_Stored":
         linear, shapes, shadows = film_.linear.contiguous(), *map(film.to_alpha8, (film_.shapes, film_.shadows))
         return _Stored(
-            linear=linear,
+            linear=linear if keep_linear else None,
             image=film.to_srgb8(linear),
             segment=segment_of(film_.visible),
             overlap=(shapes >= COVERED).sum(1, dtype=torch.uint8),
@@ -371,7 +409,7 @@ class _Stored:
     def put(self, part: "_Part", drawn: "_Stored") -> None:
         """Copy what was drawn to its place."""
         lines = slice(part.window.top, part.window.bottom)
-        for name in ("linear", "image", "segment", "overlap"):
+        for name in (*(() if self.linear is None else ("linear",)), "image", "segment", "overlap"):
             getattr(self, name)[part.views, lines].copy_(getattr(drawn, name))
         for name in ("shapes", "shadows"):
             slots = min(getattr(self, name).shape[1], getattr(drawn, name).shape[1])
@@ -388,9 +426,10 @@ class _Part:
     """Of all that are asked for."""
     window: Window
     samples: int
+    keep_linear: bool
 
     def draw(self) -> _Stored:
-        return _Stored.of(expose(self.stage, self.cameras, self.window, self.samples))
+        return _Stored.of(expose(self.stage, self.cameras, self.window, self.samples), self.keep_linear)
 
 
 class _Plan:
@@ -404,8 +443,9 @@ class _Plan:
         width: int,
         samples: int,
         device: torch.device,
+        keep_linear: bool,
     ) -> None:
-        self.scenes, self.samples, self.device = scenes, samples, device
+        self.scenes, self.samples, self.device, self.keep_linear = scenes, samples, device, keep_linear
         most = most_at_once(device, SAMPLES_ON_CPU, SAMPLES_ON_GPU, BYTES_PER_SAMPLE)
         line = (width + 2 * film.PAD) * samples
         lines = max(1, min(height, most // line - 2 * film.PAD))
@@ -428,7 +468,7 @@ class _Plan:
             group = [(used.index(scene), view, self.scenes[scene]) for scene, view in self.every[views]]
             cameras = Cameras.of(group, self.device)
             for window in self.windows:
-                yield _Part(stage, cameras, views, window, self.samples)
+                yield _Part(stage, cameras, views, window, self.samples, self.keep_linear)
 
 
 def common_format(scenes: Sequence[TableScene], slots: int) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from viewslots.scenes.tabletop.arrange import sample_scene
-from viewslots.scenes.tabletop.expose import render_tables
+from viewslots.scenes.tabletop.expose import picture_tables
 from viewslots.scenes.tabletop.table_scene import TableScene
 from viewslots.scenes.world import SOLID_KEYS, split_range
 from viewslots.types import Pictures
@@ -31,7 +31,7 @@ class TabletopWorld:
         return sample_scene(self.name, split_range(COUNTS, split), self.views, size, seed, split, index)
 
     def render(self, scenes: Sequence[TableScene], slots: int, device: str = "cpu", quality: str = "fast") -> Pictures:
-        return render_tables(scenes, slots, device, quality)[0]
+        return picture_tables(scenes, slots, device, quality)
 
 
 TABLETOP = {name: TabletopWorld(name) for name in ("tabletop", "tabletop-plain", "tabletop-still")}

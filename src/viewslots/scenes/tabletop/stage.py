@@ -344,12 +344,14 @@ class _Builder:
             "around": Surroundings,
         }  # fmt: skip
         tables = {name: _table(getattr(self, name), kind).to(device) for name, kind in kinds.items()}
+        where = tables["around"].device
         columns: dict[str, Any] = {name: kind.of(tables[name]) for name, kind in kinds.items()}
-        return Stage(Tables(**tables), **columns, circle=_circle(device), slots=self.slots, lamp_slots=self.lamp_slots)
+        return Stage(Tables(**tables), **columns, circle=_circle(where), slots=self.slots, lamp_slots=self.lamp_slots)
 
 
 @functools.cache
-def _circle(device: torch.device | str) -> Tensor:
+def _circle(device: torch.device) -> Tensor:
+    """By a device with its index: "cuda" is now this GPU, now that."""
     return circle().to(device)
 
 
