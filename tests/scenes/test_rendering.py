@@ -470,18 +470,6 @@ def test_pixels_do_not_depend_on_the_precision_around_them(tiny: list[Scene]) ->
     assert_same(found, expected)
 
 
-def test_a_caller_in_inference_mode_gets_the_same_pixels(tiny: list[Scene]) -> None:
-    torch.set_num_threads(2)
-    try:
-        with torch.inference_mode():
-            found, light = render_views(tiny, 10)
-        expected, linear = render_views(tiny, 10)
-    finally:
-        torch.set_num_threads(1)
-    np.testing.assert_array_equal(light, linear)
-    np.testing.assert_array_equal(found.shadows, expected.shadows)
-
-
 def test_beyond_the_horizon_all_is_black() -> None:
     """A low camera: the upper half of the picture sees no ground, and no shadow on it."""
     body = some_body("sphere", 0.7)
