@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: setup demo check docs browser test soak lock blender-setup clean
+.PHONY: setup demo check docs browser test twins soak lock blender-setup clean
 
 setup: $(VENV)/.ready
 
@@ -45,6 +45,10 @@ lock: setup
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal
+
+# Tabletop's GPU kernels against the plain code, without a GPU, by Triton's interpreter; skipped where triton is not installed.
+twins: setup
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/scenes/test_tabletop_twins.py
 
 # The tests of the web page look at it through a browser. Debian's Chromium is taken where there is none yet.
 browser:

@@ -8,7 +8,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,25 @@ pytestmark = [
 ]
 FINISHES = tuple(itertools.product(PATTERNS, (False, True)))
 """Patterns, and whether of metal."""
+
+
+@dataclass(frozen=True)
+class Spoilt(Rows):
+    """As if someone had put a field between others."""
+
+    a: Tensor
+    between: Vec
+    b: Tensor
+
+
+def test_fields_that_kernels_read_together_lie_side_by_side() -> None:
+    from viewslots.scenes.tabletop.meet_cuda import columns_of
+
+    assert [column.value for column in columns_of(Spoilt, "between b", "b", "end", begins="a")] == [1, 4, 5]
+    with pytest.raises(AssertionError, match="neighbours"):
+        columns_of(Spoilt, "a b")
+    with pytest.raises(AssertionError, match="does not begin"):
+        columns_of(Spoilt, "b", begins="b")
 
 
 def use_kernels(monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
@@ -98,10 +117,9 @@ def dealt(scene: TableScene, number: int, finishes: Iterator[tuple[Any, bool]]) 
     table = replace(scene.table, shape=("rectangle", "round", "rectangle", "round")[number], thickness=0.05)
     if table.shape == "round":
         table = replace(table, half_width=table.half_length)
-    if number < 3:
-        share = (1.0, 1.0, 0.5)[number]
-        sides = {"cloth_length": share * table.half_length, "cloth_width": share * table.half_width}
-        table = replace(table, cloth=finish(9), **sides)
+    share = (1.0, 1.0, 0.5, 0.0)[number]
+    sides = {"cloth_length": share * table.half_length, "cloth_width": share * table.half_width}
+    table = replace(table, cloth=finish(9) if share else None, **sides)
     return replace(scene, objects=things, lamps=tuple(lamps), table=table)
 
 

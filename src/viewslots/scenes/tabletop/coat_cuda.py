@@ -16,10 +16,18 @@ from viewslots.scenes.tabletop.meet_cuda import LAUNCH, blocks, column, columns_
 from viewslots.scenes.tabletop.stage import Finishes, Stage
 from viewslots.scenes.tabletop.textures import PATTERNS
 
-_METAL, _TO_TEXTURE, _COLOR, _OTHER_COLOR = columns_of(Finishes, "metal", "to_texture", "first", "second")
+_METAL, _TO_TEXTURE, _COLOR, _OTHER_COLOR = columns_of(
+    Finishes, "metal", "to_texture", "first", "second", begins="pattern"
+)
 _IOR, _ALPHA, FINISH = columns_of(Finishes, "ior", "alpha", "end")
 _PI, _OVER_PI = tl.constexpr(math.pi), tl.constexpr(1 / math.pi)
-_PLAIN, _STRIPES, _CHECKS, _DOTS, _NOISE, _WOOD, _MARBLE, _PRINT = (tl.constexpr(n) for n in range(len(PATTERNS)))
+_STRIPES, _CHECKS, _DOTS, _NOISE, _WOOD, _MARBLE, _PRINT = (
+    tl.constexpr(PATTERNS.index(name)) for name in ("stripes", "checks", "dots", "noise", "wood", "marble", "print")
+)
+NORMAL, VIEWER = tl.constexpr(3), tl.constexpr(6)
+"""Rows of normals and directions to viewers in `point_vectors`, after the positions."""
+ALPHA, GLOSS = tl.constexpr(3), tl.constexpr(4)
+"""Rows of looks, after the colours."""
 
 
 def coat_cuda(stage: Stage, points: Points, least: float) -> Coat:
@@ -36,6 +44,7 @@ def coat_cuda(stage: Stage, points: Points, least: float) -> Coat:
 
 
 def point_vectors(points: Points) -> Tensor:
+    """[9, P]."""
     return stacked(points.position, points.normal, points.viewer)
 
 
@@ -46,14 +55,14 @@ def _coat(found, metals, finishes, finish, vectors, count, least, BLOCK: tl.cons
     wears = tl.load(finish + at, mask=real, other=0).to(tl.int32)
     count = count.to(tl.int64)
     x, y, z = column(vectors + at, count, real)
-    a, b, c = column(vectors + 3 * count + at, count, real)
-    e, f, g = column(vectors + 6 * count + at, count, real)
+    a, b, c = column(vectors + NORMAL * count + at, count, real)
+    e, f, g = column(vectors + VIEWER * count + at, count, real)
     red, green, blue, metal, alpha, gloss = coat_at(
         finishes + wears * FINISH, x, y, z, a, b, c, e, f, g, least, real, BLOCK
     )
     store3(found + at, count, red, green, blue, real)
-    tl.store(found + 3 * count + at, alpha, mask=real)
-    tl.store(found + 4 * count + at, gloss, mask=real)
+    tl.store(found + ALPHA * count + at, alpha, mask=real)
+    tl.store(found + GLOSS * count + at, gloss, mask=real)
     tl.store(metals + at, metal, mask=real)
 
 
@@ -113,8 +122,14 @@ def _smooth(t):
 
 
 @triton.jit
+def _word(cell, step):
+    return cell.to(tl.int32).to(tl.uint32) * step
+
+
+@triton.jit
 def _words(cell, step):
-    first = cell.to(tl.int32).to(tl.uint32) * step
+    """Of a cell and of the next one."""
+    first = _word(cell, step)
     return first, first + step
 
 
@@ -179,9 +194,9 @@ def _share(pattern, x, y, z, asked, BLOCK: tl.constexpr):
 @triton.jit
 def _printed(x, y, z, p, q, r):
     """Whether points lie within a motif; p, q, r from the middle of their cell."""
-    word_x, next_x = _words(tl.floor(x), 73856093)
-    word_y, next_y = _words(tl.floor(y), 19349663)
-    word_z, next_z = _words(tl.floor(z), 83492791)
+    word_x = _word(tl.floor(x), 73856093)
+    word_y = _word(tl.floor(y), 19349663)
+    word_z = _word(tl.floor(z), 83492791)
     chance = fraction(hash_word(word_x ^ word_y ^ word_z)) * 5
     square = p * p + q * q + r * r
     disc = square < 0.12

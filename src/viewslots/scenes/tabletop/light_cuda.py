@@ -4,6 +4,7 @@ light.py explains the formulas; tests hold the twins together.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -13,7 +14,11 @@ from torch import Tensor
 from viewslots.scenes.film import TURN_STEPS
 from viewslots.scenes.geometry import Vec
 from viewslots.scenes.tabletop.coat_cuda import (
+    ALPHA,
     FINISH,
+    GLOSS,
+    NORMAL,
+    VIEWER,
     black,
     coat_at,
     fraction,
@@ -51,19 +56,42 @@ from viewslots.scenes.tabletop.meet_cuda import (
     three,
     unit,
 )
-from viewslots.scenes.tabletop.stage import Lamps, Stage, Surroundings
+from viewslots.scenes.tabletop.stage import Lamps, Rows, Stage, Surroundings
 
-_NORMAL, _RIGHT, _UP, _RADIANCE, _AREA, _LAMP = columns_of(Lamps, "normal", "right", "up", "radiance", "area", "end")
+_NORMAL, _RIGHT, _UP, _RADIANCE, _AREA, _LAMP = columns_of(
+    Lamps, "normal", "right", "up", "radiance", "area", "end", begins="center"
+)
 _SKY, _PEDESTAL = columns_of(Surroundings, "environment", "pedestal")
 _OFFSET, _NEAR, _BLURRED, _BRIGHTEST = (tl.constexpr(value) for value in (OFFSET, NEAR, BLURRED, BRIGHTEST))
 _OVER_PI, _TURN_STEPS = tl.constexpr(1 / math.pi), tl.constexpr(TURN_STEPS)
+_DENSITY = tl.constexpr(4)
+"""Row of densities in what `_lamps_ahead` finds, after distances and radiances."""
 (_A0, _B0), (_A1, _B1), (_A2, _B2), (_A3, _B3) = (tuple(map(tl.constexpr, pair)) for pair in STEPS)
+
+
+@dataclass(frozen=True)
+class _Hits(Rows):
+    """What thrown rays meet, as `_throw` leaves it to `_bounced`: a row [P] for each column here."""
+
+    light: Vec
+    """Radiance of lamp or sky."""
+    weight: Tensor
+    finish: Tensor
+    """-1: of lamp or sky."""
+    point: Vec
+    normal: Vec
+    heading: Vec
+
+
+_HIT_WEIGHT, _HIT_FINISH, _HIT_POINT, _HIT_NORMAL, _HIT_HEADING, _HIT = columns_of(
+    _Hits, "weight", "finish", "point", "normal", "heading", "end", begins="light"
+)
 
 
 def bounced_cuda(stage: Stage, points: Points, coat: Coat) -> Vec:
     """See `light.bounced`."""
     count = len(points.row)
-    light, sky, hits = (torch.empty(n, count, device=stage.device) for n in (3, 1, 2 * 14))
+    light, sky, hits = (torch.empty(n, count, device=stage.device) for n in (3, 1, 2 * _HIT.value))
     table = stage.tables
     row, key, sample, vectors, looks, metal = _columns(points, coat)
     if count:
@@ -128,7 +156,7 @@ def _lamps_ahead(found, lamps, row, rays, nearest, count, lamp_slots, BLOCK: tl.
         asked = real & (scene == number)
         tl.store(found + at, reach, mask=asked)
         store3(found + count + at, count, red, green, blue, asked)
-        tl.store(found + 4 * count + at, density, mask=asked)
+        tl.store(found + _DENSITY * count + at, density, mask=asked)
 
 
 @triton.jit(do_not_specialize=["count", "slots", "lamp_slots"])
@@ -139,11 +167,11 @@ def _lit_by_lamps(
     at, real, scene, first, last, word, turn, metal = _our_points(row, key, sample, metals, count, BLOCK)
     count = count.to(tl.int64)
     x, y, z = column(vectors + at, count, real)
-    a, b, c = column(vectors + 3 * count + at, count, real)
-    e, f, g = column(vectors + 6 * count + at, count, real)
+    a, b, c = column(vectors + NORMAL * count + at, count, real)
+    e, f, g = column(vectors + VIEWER * count + at, count, real)
     color_r, color_g, color_b = column(looks + at, count, real)
-    alpha = tl.load(looks + 3 * count + at, mask=real, other=1.0)
-    gloss = tl.load(looks + 4 * count + at, mask=real, other=0.0)
+    alpha = tl.load(looks + ALPHA * count + at, mask=real, other=1.0)
+    gloss = tl.load(looks + GLOSS * count + at, mask=real, other=0.0)
     for number in range(first, last + 1):
         asked = real & (scene == number)
         red, green, blue = column(light + at, count, asked)
@@ -182,7 +210,7 @@ def _open_sky(
     at, real, scene, first, last, word, turn, metal = _our_points(row, key, sample, metals, count, BLOCK)
     count = count.to(tl.int64)
     x, y, z = column(vectors + at, count, real)
-    a, b, c = column(vectors + 3 * count + at, count, real)
+    a, b, c = column(vectors + NORMAL * count + at, count, real)
     s, t = _even(word, turn, 31, _A3, _B3)
     for number in range(first, last + 1):
         asked = real & (scene == number) & (metal == 0)
@@ -200,17 +228,14 @@ def _throw(
     hits, objects, parts, pieces, faces, lamps, around, circle, row, key, sample, vectors, looks, metals,
     count, slots, lamp_slots, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A scattered ray of each point, then a reflected one, and what they meet. Of each [14, P]:
-
-    radiance of lamp or sky, weight, finish (-1: of lamp or sky), point, normal, heading.
-    """
+    """A scattered ray of each point, then a reflected one, and what they meet: the columns of `_Hits` of each."""
     at, real, scene, first, last, word, turn, metal = _our_points(row, key, sample, metals, count, BLOCK)
     count = count.to(tl.int64)
     px, py, pz = column(vectors + at, count, real)
-    na, nb, nc = column(vectors + 3 * count + at, count, real)
-    e, f, g = column(vectors + 6 * count + at, count, real)
-    alpha = tl.load(looks + 3 * count + at, mask=real, other=1.0)
-    gloss = tl.load(looks + 4 * count + at, mask=real, other=0.0)
+    na, nb, nc = column(vectors + NORMAL * count + at, count, real)
+    e, f, g = column(vectors + VIEWER * count + at, count, real)
+    alpha = tl.load(looks + ALPHA * count + at, mask=real, other=1.0)
+    gloss = tl.load(looks + GLOSS * count + at, mask=real, other=0.0)
     for number in range(first, last + 1):
         for lobe in range(2):
             diffuse = lobe == 0
@@ -225,13 +250,13 @@ def _throw(
                     objects + number * slots * OBJECT, parts, pieces, faces, lamps + number * lamp_slots * _LAMP,
                     about, slots, lamp_slots, diffuse, x, y, z, u, v, w, density, thrown, BLOCK,
                 )  # fmt: skip
-                to = hits + lobe * 14 * count + at
+                to = hits + lobe * _HIT * count + at
                 store3(to, count, red, green, blue, thrown)
-                tl.store(to + 3 * count, weight, mask=thrown)
-                tl.store(to + 4 * count, finish, mask=thrown)
-                store3(to + 5 * count, count, x + u * far, y + v * far, z + w * far, thrown)
-                store3(to + 8 * count, count, a, b, c, thrown)
-                store3(to + 11 * count, count, u, v, w, thrown)
+                tl.store(to + _HIT_WEIGHT * count, weight, mask=thrown)
+                tl.store(to + _HIT_FINISH * count, finish, mask=thrown)
+                store3(to + _HIT_POINT * count, count, x + u * far, y + v * far, z + w * far, thrown)
+                store3(to + _HIT_NORMAL * count, count, a, b, c, thrown)
+                store3(to + _HIT_HEADING * count, count, u, v, w, thrown)
 
 
 @triton.jit(do_not_specialize=["count", "slots", "lamp_slots"])
@@ -243,7 +268,7 @@ def _bounced(
     at, real, scene, first, last, word, turn, metal = _our_points(row, key, sample, metals, count, BLOCK)
     count = count.to(tl.int64)
     color_r, color_g, color_b = column(looks + at, count, real)
-    gloss = tl.load(looks + 4 * count + at, mask=real, other=0.0)
+    gloss = tl.load(looks + GLOSS * count + at, mask=real, other=0.0)
     for number in range(first, last + 1):
         asked = real & (scene == number)
         about = around + number * AROUND
@@ -253,12 +278,12 @@ def _bounced(
             if lobe == 0:
                 thrown = asked & (metal == 0)
             if some(thrown):
-                hit = hits + lobe * 14 * count + at
+                hit = hits + lobe * _HIT * count + at
                 in_r, in_g, in_b = column(hit, count, thrown)
-                finish = tl.load(hit + 4 * count, mask=thrown, other=-1.0).to(tl.int32)
-                x, y, z = column(hit + 5 * count, count, thrown)
-                a, b, c = column(hit + 8 * count, count, thrown)
-                u, v, w = column(hit + 11 * count, count, thrown)
+                finish = tl.load(hit + _HIT_FINISH * count, mask=thrown, other=-1.0).to(tl.int32)
+                x, y, z = column(hit + _HIT_POINT * count, count, thrown)
+                a, b, c = column(hit + _HIT_NORMAL * count, count, thrown)
+                u, v, w = column(hit + _HIT_HEADING * count, count, thrown)
                 if some(finish >= 0):
                     seen_r, seen_g, seen_b = _glimpse(
                         objects + number * slots * OBJECT, parts, pieces, faces, finishes + finish * FINISH,
@@ -276,7 +301,7 @@ def _bounced(
                     in_g = color_g * (in_g + (sky_g - wall_g) * strength) * (1 - gloss)
                     in_b = color_b * (in_b + (sky_b - wall_b) * strength) * (1 - gloss)
                 else:
-                    share = tl.load(hit + 3 * count, mask=thrown, other=0.0) * gloss
+                    share = tl.load(hit + _HIT_WEIGHT * count, mask=thrown, other=0.0) * gloss
                     in_r, in_g, in_b = in_r * share, in_g * share, in_b * share
                     in_r, in_g = tl.where(metal, color_r * in_r, in_r), tl.where(metal, color_g * in_g, in_g)
                     in_b = tl.where(metal, color_b * in_b, in_b)

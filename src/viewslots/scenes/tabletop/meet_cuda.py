@@ -29,24 +29,40 @@ LAUNCH = {"BLOCK": 32, "num_warps": 1, "num_stages": 1, "enable_fp_fusion": Fals
 """A program is one warp of rays: what none of them needs is skipped without waiting for other warps."""
 
 
-def columns_of(kind: type[Rows], *names: str) -> list[tl.constexpr]:
-    """Where fields begin in a row of the table; "end" is its width."""
-    return [tl.constexpr(kind.columns()[name]) for name in names]
+def columns_of(kind: type[Rows], *names: str, begins: str = "") -> list[tl.constexpr]:
+    """Where fields begin in a row of the table; "end" is its width.
+
+    Fields that kernels read together are named together, "a b c": they must lie side by side. The one that kernels read
+    at the start of a row, without a name for its column, is `begins`.
+    """
+    columns = kind.columns()
+    order = list(columns)
+    assert not begins or columns[begins] == 0, f"{kind.__name__} does not begin with {begins}"
+    for name in names:
+        first = order.index(name.split()[0])
+        assert order[first:][: len(name.split())] == name.split(), f"{kind.__name__}: {name} are not neighbours"
+    return [tl.constexpr(columns[name.split()[0]]) for name in names]
 
 
-_BOUND, _FIRST_PART, _PARTS, OBJECT = columns_of(Objects, "bound", "first", "count", "end")
-_FIRST, _COUNT, _FINISH, _SINE, PART = columns_of(Parts, "first", "count", "finish", "sine", "end")
+_BOUND, _FIRST_PART, _PARTS, OBJECT = columns_of(Objects, "bound", "first", "count", "end", begins="center")
+_FIRST, _COUNT, _FINISH, _SINE, PART = columns_of(Parts, "first", "count", "finish", "sine", "end", begins="shape")
 _TO_PART, _MIDDLE, _HALF, _RING = columns_of(Parts, "to_part", "middle", "half", "ring")
-_SQUARE, _LOW, _HIGH, PIECE = columns_of(Pieces, "a", "low", "high", "end")
-_FACE_DISTANCE, FACE = columns_of(Faces, "distance", "end")
-_TABLE_SIZE, _FLOOR_Z, _LEG = columns_of(Surroundings, "half_length", "floor", "leg")
+_SQUARE, _LOW, _HIGH, PIECE = columns_of(Pieces, "a b c", "low", "high", "end", begins="flat")
+_FACE_DISTANCE, FACE = columns_of(Faces, "distance", "end", begins="normal")
+_TABLE_SIZE, _FLOOR_Z, _LEG = columns_of(
+    Surroundings, "half_length half_width thickness", "floor", "leg", begins="round"
+)
 _COS, _SIN, _CLOTH_LENGTH, _CLOTH_WIDTH = columns_of(
     Surroundings, "table_cos", "table_sin", "cloth_length", "cloth_width"
 )
 ROOM_SIZE, ROOM_COS, ROOM_SIN, ROOM_X, ROOM_Y = columns_of(
-    Surroundings, "room_length", "room_cos", "room_sin", "room_x", "room_y"
+    Surroundings, "room_length room_width room_top", "room_cos", "room_sin", "room_x", "room_y"
 )
 _AROUND_FINISH, AROUND = columns_of(Surroundings, "finish", "end")
+_RIGHT, _UP, _BACK, _FOCAL, CAMERA = (tl.constexpr(column) for column in (3, 6, 9, 12, 13))
+"""Columns of `expose.Cameras.table` after the position, and its width."""
+_HEADING = tl.constexpr(3)
+"""Row of headings among origins and headings of rays [6, N]."""
 _BEHIND, _TINY, _TOUCH = tl.constexpr(BEHIND), tl.constexpr(TINY), tl.constexpr(TOUCH)
 _RING_STEPS, _ITEM_BITS = tl.constexpr(RING_STEPS), tl.constexpr(ITEM_BITS)
 _TABLE, _CLOTH, _FLOOR, _WALLS = (tl.constexpr(finish) for finish in (TABLE, CLOTH, FLOOR, WALLS))
@@ -72,6 +88,7 @@ def camera_rays_cuda(
     `cameras` [V, 13] are position, right, up, back and focal length; `places` [2, n] are within pixels, `padded` is the
     size of the window in pixels, `corner` the line and column of its first pixel from the middle of the picture.
     """
+    assert cameras.shape[1] == CAMERA.value
     count = len(samples)
     rays, scene = torch.empty(6, count, device=samples.device), torch.empty_like(samples)
     if count:
@@ -118,20 +135,20 @@ def _camera_rays(
     number = tl.load(samples + at, mask=real, other=0)
     pixel, rest = (number % pixels).to(tl.int32), number // pixels
     sample, view = (rest % per_pixel).to(tl.int32), (rest // per_pixel).to(tl.int32)
-    camera = cameras + view * 13
-    scale = tl.div_rn(1.0, tl.load(camera + 12, mask=real, other=1.0))
+    camera = cameras + view * CAMERA
+    scale = tl.div_rn(1.0, tl.load(camera + _FOCAL, mask=real, other=1.0))
     right = ((pixel % columns).to(tl.float32) + left + tl.load(places + sample, mask=real, other=0.0)) * scale
     down = (
         (pixel // columns).to(tl.float32) + top + tl.load(places + per_pixel + sample, mask=real, other=0.0)
     ) * scale
     x, y, z = column(camera, 1, real)
-    rx, ry, rz = column(camera + 3, 1, real)
-    ux, uy, uz = column(camera + 6, 1, real)
-    bx, by, bz = column(camera + 9, 1, real)
+    rx, ry, rz = column(camera + _RIGHT, 1, real)
+    ux, uy, uz = column(camera + _UP, 1, real)
+    bx, by, bz = column(camera + _BACK, 1, real)
     u, v, w = unit(rx * right - ux * down - bx, ry * right - uy * down - by, rz * right - uz * down - bz)
     count = count.to(tl.int64)
     store3(rays + at, count, x, y, z, real)
-    store3(rays + 3 * count + at, count, u, v, w, real)
+    store3(rays + _HEADING * count + at, count, u, v, w, real)
     tl.store(scene + at, tl.load(row + view, mask=real, other=0), mask=real)
 
 
@@ -194,7 +211,7 @@ def our_rays(row, rays, count, BLOCK: tl.constexpr):
     """See `our_points`; and origins and headings."""
     at, real, scene, first, last = our_points(row, count, BLOCK)
     x, y, z = column(rays + at, count.to(tl.int64), real)
-    u, v, w = column(rays + 3 * count.to(tl.int64) + at, count.to(tl.int64), real)
+    u, v, w = column(rays + _HEADING * count.to(tl.int64) + at, count.to(tl.int64), real)
     return at, real, scene, first, last, x, y, z, u, v, w
 
 
