@@ -49,14 +49,16 @@ class Spoilt(Rows):
     a: Tensor
     between: Vec
     b: Tensor
+    c: Tensor
 
 
 def test_fields_that_kernels_read_together_lie_side_by_side() -> None:
     from viewslots.scenes.tabletop.meet_cuda import columns_of
 
-    assert [column.value for column in columns_of(Spoilt, "between b", "b", "end", begins="a")] == [1, 4, 5]
-    with pytest.raises(AssertionError, match="neighbours"):
-        columns_of(Spoilt, "a b")
+    assert [column.value for column in columns_of(Spoilt, "between", "b c", "end", begins="a")] == [1, 4, 6]
+    for wrong in ("a b", "between b", "c b"):
+        with pytest.raises(AssertionError, match="neighbours"):
+            columns_of(Spoilt, wrong)
     with pytest.raises(AssertionError, match="does not begin"):
         columns_of(Spoilt, "b", begins="b")
 

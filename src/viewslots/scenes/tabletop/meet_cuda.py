@@ -32,15 +32,14 @@ LAUNCH = {"BLOCK": 32, "num_warps": 1, "num_stages": 1, "enable_fp_fusion": Fals
 def columns_of(kind: type[Rows], *names: str, begins: str = "") -> list[tl.constexpr]:
     """Where fields begin in a row of the table; "end" is its width.
 
-    Fields that kernels read together are named together, "a b c": they must lie side by side. The one that kernels read
+    Fields that kernels read together are named together, "a b c": they must lie side by side, a number each. The one that kernels read
     at the start of a row, without a name for its column, is `begins`.
     """
     columns = kind.columns()
-    order = list(columns)
     assert not begins or columns[begins] == 0, f"{kind.__name__} does not begin with {begins}"
     for name in names:
-        first = order.index(name.split()[0])
-        assert order[first:][: len(name.split())] == name.split(), f"{kind.__name__}: {name} are not neighbours"
+        places = [columns[part] for part in name.split()]
+        assert places == list(range(places[0], places[0] + len(places))), f"{kind.__name__}: {name} are not neighbours"
     return [tl.constexpr(columns[name.split()[0]]) for name in names]
 
 
