@@ -126,7 +126,7 @@ def test_a_run_folder_also_has_curves_and_tables(
     assert "floor: k-means" in table
     assert "M = 2, K = 2" in table
     mean = json.loads((run / "results.json").read_text())["pooled"]["ARI-A"]["mean"]
-    assert f"{mean:.3f} ± 0.000" in table
+    assert f">{mean:.3f}<" in table, "one answer, so no spread"
 
 
 def test_without_ffmpeg_all_but_the_mp4_is_written(

@@ -114,7 +114,7 @@ def test_the_single_view_phase_has_no_best(shapes: Path, tmp_path: Path) -> None
     """Five of twelve steps see one view: the validation at step 4 does not count, those at 8 and 12 do."""
     wish = settings(shapes)
     assert wish.optimisation.single_view_steps == 5
-    folder = tmp_path / "run"
+    folder, saves = tmp_path / "run", [step for step in range(1, 13) if step % wish.checkpoint_every == 0]
     training = make(wish, folder)
     kept: list[tuple[str, int]] = []
     for name in ("keep_best", "keep_last"):
@@ -131,8 +131,7 @@ def test_the_single_view_phase_has_no_best(shapes: Path, tmp_path: Path) -> None
         outcome = training.run()
     valid = {row["step"]: row["loss"] for row in rows(folder) if row["kind"] == "valid"}
     assert set(valid) == {4, 8, 12}
-    assert kept[0] == ("keep_last", 4)
-    assert kept[-1] == ("keep_last", 12)
+    assert [step for name, step in kept if name == "keep_last"] == saves
     best = 8 if valid[8] <= valid[12] else 12
     assert ("keep_best", 8) in kept
     assert ("keep_best", 4) not in kept
@@ -192,7 +191,7 @@ def test_a_bad_state_is_never_saved(shapes: Path, tmp_path: Path, name: str) -> 
 
 
 def test_a_loss_that_explodes_stops_the_run(shapes: Path, tmp_path: Path) -> None:
-    wish = settings(shapes, learning_rate=1e30)
+    wish = settings(shapes, learning_rate=1e9)
     training = make(wish, tmp_path / "run")
     with training.folder, pytest.raises(UserError, match="no longer finite"):
         training.run()

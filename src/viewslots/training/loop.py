@@ -133,8 +133,6 @@ class Training:
             self.log()
         if step % settings.validate_every == 0 or last:
             self.validate()
-        if last and self.folder:
-            self.folder.keep_last(self.parts.model, step)
         if step % settings.checkpoint_every == 0 or step in settings.pinned or last or save or signal:
             self.save()
         if signal and (self.goes_on or not last):
@@ -197,9 +195,8 @@ class Training:
         self.folder.picture(f"step-{self.done:08d}", result.sheet)
         self.narrator.scores(self.done, result.scores)
         self.facts["last"] = entry
-        if self.settings.single_view(max(self.done - 1, 0)):
-            self.folder.keep_last(self.parts.model, self.done)
-        elif self.facts["best"] is None or result.loss < self.facts["best"]["loss"]:
+        counts = not self.settings.single_view(max(self.done - 1, 0))
+        if counts and (self.facts["best"] is None or result.loss < self.facts["best"]["loss"]):
             self.facts["best"] = entry
             self.folder.keep_best(self.parts.model, self.done, entry)
         self.warn(warnings(result.diagnostics, self.done, self.settings.steps))
@@ -214,10 +211,14 @@ class Training:
         self.facts["warned"] = list(found)
 
     def save(self) -> None:
-        """A bad state is never saved: terms, weights and moments are looked at first. Writing goes on behind us."""
+        """A bad state is never saved: terms, weights and moments are looked at first. Writing goes on behind us.
+
+        The model goes with it, as the run's last one: however a run is stopped, that is its newest saved state.
+        """
         self.means()
         self.require_finite(non_finite(self.parts.model, self.parts.optimisers))
         if self.folder is not None:
+            self.folder.keep_last(self.parts.model, self.done)
             facts = self.facts | {"sums": self.sums.tolist(), "settings": settings_digest(self.folder.config)}
             state = gather_state(self.parts.model, self.parts.optimisers, self.done, facts)
             self.saver.save(self.folder, state, self.settings.pinned)

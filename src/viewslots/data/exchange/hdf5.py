@@ -15,7 +15,7 @@ from viewslots.data.import_data import import_data
 from viewslots.data.sources.ocloc import SUFFIXES
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.files import flush_folder, plain_errors
+from viewslots.files import drafting, plain_errors
 from viewslots.types import Progress
 
 
@@ -46,16 +46,9 @@ def export_hdf5(store: Store, out: Path, progress: Progress | None = None) -> Pa
     groups = [GROUP_OF_SPLIT.get(name, name) for name in store.splits]
     if len(set(groups)) < len(groups):
         raise UserError(f"{store.path}: two of its splits would share a group of the HDF5 file ({', '.join(groups)})")
-    draft = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        with plain_errors("writing", out):
-            with Draft(draft) as file:
-                _write(store, file, progress)
-                file.require_written()
-            os.replace(draft, out)
-            flush_folder(out.parent)
-    finally:
-        draft.unlink(missing_ok=True)
+    with plain_errors("writing", out), drafting(out) as draft, Draft(draft) as file:
+        _write(store, file, progress)
+        file.require_written()
     return out
 
 
