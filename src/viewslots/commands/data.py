@@ -120,6 +120,7 @@ def import_data(
     resolution: Annotated[str | None, arg(metavar="HxW", help_behavior_hint="(default: 128x128)")] = None,
     background: Annotated[int | None, arg(metavar="LEVEL", help_behavior_hint="(default: as the set has it)")] = None,
     per_view_masks: FlagCreatePairsOff[bool] = False,
+    skip_damaged: FlagCreatePairsOff[bool] = False,
 ) -> None:
     """Make a data set from pictures of your own or a public data set. If interrupted, the same command finishes it.
 
@@ -139,6 +140,8 @@ def import_data(
         background: Of uorf: grey level of the background in masks.
         per_view_masks: Of pictures: masks number the objects of each view alone. Scores of single pictures then have a
             value, those over views have none.
+        skip_damaged: Leave out scenes with a picture that cannot be read, and name them; else the first one ends the
+            import. Every picture is read twice then.
     """
     from viewslots.data.checks import check_dataset
     from viewslots.data.import_data import Import
@@ -147,7 +150,7 @@ def import_data(
     from viewslots.ranks import joined_team, local_device
 
     options = Options(views, resolution, background, masks, cameras, per_view_masks)
-    asked = Import(read_size(size), crop, split, options)
+    asked = Import(read_size(size), crop, split, options, skip_damaged)
     with (
         joined_team(local_device("cpu")) as team,
         Progress("files", "looking", team.first) as looking,

@@ -6,6 +6,7 @@ with a palette, so that people see them in colours and programs read the indices
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,8 @@ from viewslots.types import BACKGROUND, Progress
 
 LONGEST = 200
 """Bytes of a folder's name."""
-COLOURS = 1 + np.arange(256) * 0.618034
-"""Hues that step by the golden ratio stay apart, however many there are."""
-PALETTE = np.stack([127.5 + 127.5 * np.cos(2 * np.pi * (COLOURS + third / 3)) for third in range(3)], 1)
-PALETTE = [0, 0, 0, *PALETTE[1:].round().astype(int).ravel().tolist()]
-"""Of masks: red, green and blue of each index."""
+GOLDEN = 0.618034
+"""Hues that step by this share of the circle stay apart, however many there are."""
 
 
 def export_folders(store: Store, out: Path, progress: Progress | None = None) -> Path:
@@ -81,8 +79,15 @@ def _write_scene(split: SplitArrays, scene: int, folder: Path) -> None:
 def mask_picture(segment: NDArray[np.uint8]) -> Image.Image:
     """Indices, black for the background and a colour of its own for each object."""
     picture = Image.fromarray(index_mask(segment))
-    picture.putpalette(PALETTE)
+    picture.putpalette(mask_colours())
     return picture
+
+
+@cache
+def mask_colours() -> list[int]:
+    """Red, green and blue of each index, one after the other; black for 0."""
+    hues = 2 * np.pi * (np.arange(1, 256)[:, None] * GOLDEN + np.arange(3) / 3)
+    return [0, 0, 0, *(127.5 + 127.5 * np.cos(hues)).round().astype(int).ravel().tolist()]
 
 
 def index_mask(segment: NDArray[np.uint8]) -> NDArray[np.uint8]:
