@@ -114,7 +114,9 @@ def import_data(
     size: Annotated[str | None, arg(metavar="N|HxW", help_behavior_hint="(default: as in the source)")] = None,
     crop: float = 1.0,
     views: Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: all; 8 of a video)")] = None,
-    split: Annotated[tuple[str, ...], arg(metavar="[NAME=RULE...]", help_behavior_hint="(default: see below)")] = (),
+    split: Annotated[
+        tuple[str, ...], arg(metavar="[NAME=RULE...]", help_behavior_hint="(default: its own splits)")
+    ] = (),
     masks: bool = True,
     cameras: bool = True,
     resolution: Annotated[str | None, arg(metavar="HxW", help_behavior_hint="(default: 128x128)")] = None,
