@@ -138,6 +138,14 @@ def require_folder(out: Path, option: str = "--out") -> None:
             raise UserError(f"{option}: {out} is a file; name a folder")
 
 
+def require_new(out: Path) -> None:
+    """The same for a file or a folder that is made under another name and renamed: nothing is there yet."""
+    with plain_errors("writing", out):
+        _require_name(out, "--out")
+        if os.path.lexists(out):
+            raise UserError(f"{out}: already exists; choose another place or remove it")
+
+
 def make_folder(path: Path) -> None:
     """Below a place that is ours already: a folder that lies there may be a link that somebody planted."""
     require_own_links(path)

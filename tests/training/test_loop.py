@@ -1,6 +1,7 @@
 """The loop against a slow twin of itself; what it keeps, what it refuses, and what it says."""
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -198,6 +199,26 @@ def test_a_loss_that_explodes_stops_the_run(shapes: Path, tmp_path: Path) -> Non
     assert all(row["kind"] != "valid" for row in rows(tmp_path / "run"))
     for step in saved_steps(tmp_path / "run"):
         assert step < training.done
+
+
+def test_a_data_set_that_is_cut_off_while_training(shapes: Path, tmp_path: Path) -> None:
+    """Words and the state of the last step, in place of a bus error; with the data back it goes on bit for bit."""
+    data = Path(shutil.copytree(shapes, tmp_path / "data"))
+    wish, pictures = settings(data), data / "train" / "image.npy"
+    whole = pictures.read_bytes()
+    straight = run(wish, tmp_path / "straight")
+    training = make(wish, tmp_path / "run")
+    training.narrator.step = lambda done: os.truncate(pictures, 1000) if done == 6 else None
+    with training.folder, pytest.raises(UserError, match=r"image\.npy: cut off while it is read.*step 6 is saved"):
+        training.run()
+    assert saved_steps(tmp_path / "run")[-1] == 6
+    pictures.write_bytes(whole)
+    with RunFolder.resume(tmp_path / "run") as folder:
+        again = Training(wish, assemble(wish, CPU, Ranks()), folder, Ranks(), Listener())
+        again.resume()
+        again.run()
+    for name, value in straight.parts.model.state_dict().items():
+        assert torch.equal(value, again.parts.model.state_dict()[name]), name
 
 
 @pytest.mark.parametrize("name", ["weights", "the loss of the validation"])

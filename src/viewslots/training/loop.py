@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -111,8 +112,10 @@ class Training:
 
     def take_step(self, step: int) -> None:
         settings = self.settings
+        with self.saving_first():
+            batch = self.batch_of(step)
         terms = self.parts.step(
-            self.batch_of(step),
+            batch,
             self.parts.noise(step, settings.views_at(step)),
             settings.schedule.at(step),
             settings.optimisation.learning_rates_at(step + 1),
@@ -121,6 +124,19 @@ class Training:
         self.facts["count"] += 1
         self.done = step + 1
         self.narrator.step(self.done)
+
+    @contextmanager
+    def saving_first(self) -> Iterator[None]:
+        """A data set that can no longer be read ends the run; between two steps, so nothing of it is lost. Of several
+        ranks some may still wait for this one, and none saves alone."""
+        try:
+            yield
+        except UserError as error:
+            if self.folder is None or self.ranks.count > 1:
+                raise
+            self.save()
+            self.saver.finish()
+            raise UserError(f"{error}; step {self.done} is saved, then go on with --resume") from error
 
     def batch_of(self, step: int) -> SceneBatch:
         return self.parts.feed(step, self.settings.views_at(step), self.settings.optimisation.within_at(step))

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from viewslots.data.store import SplitArrays, Store
-from viewslots.errors import UserError
-from viewslots.files import drafting, plain_errors
+from viewslots.files import drafting, plain_errors, require_new
 from viewslots.types import BACKGROUND, Progress
 
 LONGEST = 200
@@ -27,8 +26,7 @@ GOLDEN = 0.618034
 
 def export_folders(store: Store, out: Path, progress: Progress | None = None) -> Path:
     """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
-    if out.exists():
-        raise UserError(f"{out}: already exists; choose another place or remove it")
+    require_new(out)
     done, total = 0, sum(split.scenes for split in store.meta.plan.splits.values())
     with plain_errors("writing", out), drafting(out) as draft:
         draft.mkdir(parents=True)

@@ -15,7 +15,7 @@ from viewslots.data.import_data import import_data
 from viewslots.data.sources.ocloc import SUFFIXES
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.files import drafting, plain_errors
+from viewslots.files import drafting, plain_errors, require_new
 from viewslots.types import Progress
 
 
@@ -39,8 +39,7 @@ CHUNK_BYTES = 64 * 2**20
 
 def export_hdf5(store: Store, out: Path, progress: Progress | None = None) -> Path:
     """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
-    if out.exists():
-        raise UserError(f"{out}: already exists; choose another place or remove it")
+    require_new(out)
     if not out.parent.is_dir():
         raise UserError(f"{out.parent}: no such folder; create it first")
     groups = [GROUP_OF_SPLIT.get(name, name) for name in store.splits]
