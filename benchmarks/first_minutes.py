@@ -2,7 +2,7 @@
 
     python benchmarks/first_minutes.py OUT.json [WORK]
 
-Each runs alone, as its own process, in the folder WORK (default: a new one). The machine's load stands beside every time.
+Each runs alone, as its own process, in the folder WORK (default: a new one). The machine's load stands beside it.
 """
 
 import json
@@ -18,15 +18,17 @@ from viewslots.files import write_json
 from viewslots.provenance import provenance
 
 PICTURES = [f"folders/test1/0000/{view:03d}.png" for view in range(4)]
+SMALL = ["--train-scenes", "8", "--valid-scenes", "4", "--test-scenes", "20"]
+EVALUATE = ["evaluate", "umbra", "--data", "data", "--repeats", "1"]
 COMMANDS: dict[str, list[str]] = {
     "help": ["--help"],
     "demo": ["demo", "--out", "demo"],
-    "make-data": "make-data clevr-m1 --out data --train-scenes 8 --valid-scenes 4 --test-scenes 20".split(),
+    "make-data": ["make-data", "clevr-m1", "--out", "data", *SMALL],
     "export-data": ["export-data", "data", "--out", "folders"],
     "decompose": ["decompose", "umbra", *PICTURES, "--out", "answer"],
     "figures": ["figures", "umbra", "--data", "data", "--out", "figures"],
-    "evaluate, plain": "evaluate umbra --data data --repeats 1 --starts 0 --out plain.json".split(),
-    "evaluate, searched": "evaluate umbra --data data --repeats 1 --out searched.json".split(),
+    "evaluate, plain": [*EVALUATE, "--starts", "0", "--out", "plain.json"],
+    "evaluate, searched": [*EVALUATE, "--out", "searched.json"],
 }
 
 
