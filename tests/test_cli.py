@@ -193,6 +193,7 @@ def test_bench_train_has_a_row_for_any_experiment() -> None:
     ]
     assert "nonsense" in refused("bench", "train", "nonsense")
     assert "takes no experiments" in refused("bench", "infer", "tiny")
+    assert "takes no --data" in refused("bench", "infer", "--data", "set")
 
 
 def test_bench_infer_puts_ours_beside_the_papers() -> None:

@@ -137,6 +137,7 @@ def message(file: Path) -> object:
 def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
     folder = tmp_path_factory.mktemp("good")
     data = make_shapes(folder / "set", train=1, valid=1, size=16, views=1)
+    cut = make_shapes(folder / "cut", train=3, valid=2, size=16, views=1, shards=2)
     model = folder / "model"
     Ocloc(experiment("tiny").model).save_pretrained(model)
     results = next((ROOT / "docs/results/umbra/results").glob("*.json")).read_bytes()
@@ -154,6 +155,7 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
         Target("tfrecord", feature(b"image", bytes(range(48))), message),
         Target("npy", (data / "train/image.npy").read_bytes(), stored("train/image.npy", data)),
         Target("meta", (data / "meta.json").read_bytes(), stored("meta.json", data)),
+        Target("shards", (cut / "meta.json").read_bytes(), stored("meta.json", cut)),
         Target("config", (folder / "model/config.json").read_bytes(), saved("config.json", folder / "model")),
         Target(
             "weights", (folder / "model/model.safetensors").read_bytes(), saved("model.safetensors", folder / "model")
@@ -177,6 +179,7 @@ NAMES = [
     "tfrecord",
     "npy",
     "meta",
+    "shards",
     "config",
     "weights",
     "run",

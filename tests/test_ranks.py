@@ -40,6 +40,12 @@ main()
 """The command; rank 1 is killed by the system before the last scenes, once."""
 
 
+NO_GATHERING = """
+import viewslots.data.writer as writer
+writer.StoreWriter.append = None
+"""
+
+
 IN_TURN = """
 import json, sys
 from viewslots.cli import main
@@ -87,10 +93,13 @@ def assert_same_files(one: Path, other: Path) -> None:
     assert filecmp.cmpfiles(one, other, list(map(str, names)), shallow=False)[1:] == ([], [])
 
 
-def test_a_rank_that_dies_is_started_again(tmp_path: Path) -> None:
-    alone("make-data", "abstract", "--out", tmp_path / "one", *COUNTS)
-    words = ("make-data", "abstract", "--out", tmp_path / "set", *COUNTS)
-    _, said = ended(torchrun(2, *words, restarts=1, program=DIES_ONCE))
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_rank_that_dies_is_started_again(shards: int, tmp_path: Path) -> None:
+    """Of three shards, rank 1 writes train/00001, valid/00000 (where it dies) and nothing passes through rank 0."""
+    alone("make-data", "abstract", "--out", tmp_path / "one", *COUNTS, "--shards", shards)
+    words = ("make-data", "abstract", "--out", tmp_path / "set", *COUNTS, "--shards", shards)
+    program = DIES_ONCE if shards == 1 else NO_GATHERING + DIES_ONCE
+    _, said = ended(torchrun(2, *words, restarts=1, program=program))
     assert "SIGKILL" in said or "-9" in said, said
     assert_same_files(tmp_path / "one", tmp_path / "set")
 
@@ -120,24 +129,33 @@ def test_bad_input_that_another_rank_meets_is_told_once(tmp_path: Path, photos: 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_bytes_of_one_process(ranks: int, tmp_path: Path, photos: Path) -> None:
-    """All three commands, one after the other in the same processes. Batches of two leave some ranks without work."""
+    """All commands, one after the other in the same processes. Batches of two leave some ranks without work.
+
+    Of three shards, two ranks write one or two each; there are more ranks than shards where three share two."""
 
     def commands(folder: Path) -> list[list[str]]:
         scored = ["--split", "valid", "--batch", "2", "--repeats", "2", "--slots", "2", "--device", "cpu"]
         return [
             ["make-data", "abstract", "--out", f"{folder}/made", *COUNTS],
+            ["make-data", "abstract", "--out", f"{folder}/made3", *COUNTS, "--shards", "3"],
             ["import-data", "pictures", str(photos), "--out", f"{folder}/imported", "--size", "16"],
+            ["import-data", "pictures", str(photos), "--out", f"{folder}/imported2", "--shards", "2"],
             ["evaluate", "kmeans", "--data", str(shapes), "--out", f"{folder}/results.json", *scored],
+            ["evaluate", "kmeans", "--data", str(cut), "--out", f"{folder}/cut.json", *scored],
         ]
 
     shapes = make_shapes(tmp_path / "shapes", train=2, valid=5)
+    cut = make_shapes(tmp_path / "cut", train=2, valid=5, shards=2)
     output, _ = ended(torchrun(ranks, json.dumps(commands(tmp_path / "many")), program=IN_TURN))
     assert output.count(f"{tmp_path / 'many' / 'made'}\n") == 1  # one of them prints
     for words in commands(tmp_path / "one"):
         alone(*words)
-    for folder in ("one", "many"):
-        path = tmp_path / folder / "results.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"provenance": None}))  # it has the command
+    scores = []
+    for path in (tmp_path / folder / name for folder in ("one", "many") for name in ("results.json", "cut.json")):
+        result = json.loads(path.read_text()) | {"provenance": None}  # it has the command
+        path.write_text(json.dumps(result))
+        scores.append({name: value for name, value in result.items() if "data" not in name})
+    assert scores == [scores[0]] * 4  # shards change nothing
     assert_same_files(tmp_path / "one", tmp_path / "many")
 
 

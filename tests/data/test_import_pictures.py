@@ -592,7 +592,7 @@ def test_names_that_are_no_folders_are_not_trusted(tmp_path: Path, names: list[s
     plan = replace(import_plan(tmp_path), named=True)
     with writer.StoreWriter(tmp_path / "set", plan) as made:
         for name in names:
-            made.append("train", {"image": noise(1, 1, 4, 4, 3)}, [{"name": name}])
+            made.append(plan.parts("train")[0], {"image": noise(1, 1, 4, 4, 3)}, [{"name": name}])
         made.finish()
     assert all(name.isprintable() and len(name) <= 200 for name in Store.open(tmp_path / "set").names("train"))
     folder = export_folders(Store.open(tmp_path / "set"), tmp_path / "out")

@@ -43,7 +43,7 @@ def reduced(folder: Path, out: Path, keys: tuple[str, ...], slots: int | None = 
     with StoreWriter(out, plan) as writer:
         for name, count in COUNTS.items():
             split = store.split(name)
-            writer.append(name, {key: split[key] for key in keys}, [{}] * count)
+            writer.append(plan.parts(name)[0], {key: split[key] for key in keys}, [{}] * count)
         return writer.finish()
 
 

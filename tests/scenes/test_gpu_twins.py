@@ -1,12 +1,13 @@
 """The CUDA kernels against the plain code that they stand in for. Only where there is a GPU."""
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from twins import moved
 
 from viewslots.scenes import geometry, render, shading
 from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
@@ -35,15 +36,6 @@ def plain_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             monkeypatch.setattr(module, "has_kernel", lambda device: False)
 
     return choose
-
-
-def moved(value: Any, device: str) -> Any:
-    """Dataclasses of tensors to another device."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if is_dataclass(value):
-        return type(value)(*(moved(getattr(value, field.name), device) for field in fields(value)))
-    return value
 
 
 def random_rays(count: int, seed: int) -> tuple[Vec, Vec]:

@@ -105,7 +105,7 @@ def test_surroundings_by_hand() -> None:
     }
     for name, (origin, heading, distance, finish) in starts.items():
         rays = (vec(np.array([origin])), vec(np.array([heading])))
-        met, normal, which = meet_surroundings(stage.around, *rays)
+        met, normal, which = meet_surroundings(stage, Rays(torch.zeros(1, dtype=torch.long), *rays))
         assert float(met) == pytest.approx(distance, abs=1e-4), name
         if distance < math.inf:
             assert int(which - stage.around.finish) == finish, name
@@ -117,7 +117,8 @@ def test_a_round_table_is_round() -> None:
     angle = np.linspace(0, 6, 50)
     for radius, top in ((0.399, True), (0.401, False)):
         start = np.stack([radius * np.cos(angle), radius * np.sin(angle), 0 * angle + 1], -1)
-        met, _, _ = meet_surroundings(stage.around, vec(start), vec(np.tile([0.0, 0.0, -1.0], (50, 1))))
+        rays = Rays(torch.zeros(50, dtype=torch.long), vec(start), vec(np.tile([0.0, 0.0, -1.0], (50, 1))))
+        met, _, _ = meet_surroundings(stage, rays)
         assert ((met.numpy() < 1.01) == top).all()
 
 

@@ -75,6 +75,12 @@ class FakeWorld:
         )
 
 
+class LargePictures(FakeWorld):
+    """Pictures of more than a page, whose size is no multiple of one."""
+
+    height, width = 40, 50
+
+
 class FullWorld(FakeWorld):
     """Every key of the format: the same discs, cameras that look anywhere, and scenes with fewer views than others."""
 

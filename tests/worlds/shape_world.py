@@ -68,5 +68,8 @@ class ShapeWorld:
         )
 
 
-def make_shapes(folder: Path, *, train: int = 12, valid: int = 3, size: int = 32, views: int = 3) -> Path:
-    return make_dataset(ShapeWorld(size, views), {"train": train, "valid": valid}, folder, preset="shapes", seed=0)
+def make_shapes(
+    folder: Path, *, train: int = 12, valid: int = 3, size: int = 32, views: int = 3, shards: int = 1
+) -> Path:
+    counts = {"train": train, "valid": valid}
+    return make_dataset(ShapeWorld(size, views), counts, folder, preset="shapes", seed=0, shards=shards)

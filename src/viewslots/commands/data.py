@@ -26,6 +26,7 @@ DataName = Literal[
     "abstract",
 ]
 QualityName = Literal["fast", "reference"]
+Shards = Annotated[int, arg(metavar="N")]
 Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as many as in the paper)")]
 
 
@@ -43,6 +44,7 @@ def make_data(
     device: Device = "auto",
     batch: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 8 on a CPU, 64 on a GPU)")] = None,
     art: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: our own drawings)")] = None,
+    shards: Shards = 1,
 ) -> None:
     """Render a data set with the whole truth in it. If interrupted, the same command finishes it.
 
@@ -59,6 +61,8 @@ def make_data(
         device: Where to render; auto takes a GPU if there is one.
         batch: Scenes rendered at once; memory grows with it.
         art: For dsprites the original npz, for abstract a folder of the original clip art, instead of our own drawings.
+        shards: Folders that each split is spread over, for sets too large for one file; under torchrun each process
+            writes its own.
     """
     from viewslots.data.generate import finished_dataset, make_dataset
     from viewslots.data.presets import data_preset
@@ -69,7 +73,7 @@ def make_data(
         raise UserError(f"--art: {preset} is made without outside art; leave it out")
     kind = pick_device(device)
     counts = chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes)
-    asked: dict[str, Any] = {"preset": preset, "seed": seed, "quality": quality, "art": art}
+    asked: dict[str, Any] = {"preset": preset, "seed": seed, "quality": quality, "art": art, "shards": shards}
     world, where = chosen.world(art) if size is None else sized_world(preset, size), local_device(kind)
     with joined_team(where) as team, Progress("scenes", "rendering", team.first) as progress:
         there = (
@@ -123,6 +127,7 @@ def import_data(
     background: Annotated[int | None, arg(metavar="LEVEL", help_behavior_hint="(default: as the set has it)")] = None,
     per_view_masks: FlagCreatePairsOff[bool] = False,
     skip_damaged: FlagCreatePairsOff[bool] = False,
+    shards: Shards = 1,
 ) -> None:
     """Make a data set from pictures of your own or a public data set. If interrupted, the same command finishes it.
 
@@ -144,6 +149,8 @@ def import_data(
             value, those over views have none.
         skip_damaged: Leave out scenes with a picture that cannot be read, and name them; else the first one ends the
             import. Every picture is read twice then.
+        shards: Folders that each split is spread over, for sets too large for one file; under torchrun each process
+            writes its own.
     """
     from viewslots.data.checks import check_dataset
     from viewslots.data.import_data import Import
@@ -158,7 +165,9 @@ def import_data(
         Progress("files", "looking", team.first) as looking,
         Progress("scenes", "importing", team.first) as progress,
     ):
-        path, notes = import_scenes(kind, source, out, asked, looking=looking, progress=progress, team=team)
+        path, notes = import_scenes(
+            kind, source, out, asked, shards=shards, looking=looking, progress=progress, team=team
+        )
     if not team.first:
         return
     with Progress("scenes", "checking") as progress:

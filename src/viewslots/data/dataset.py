@@ -12,7 +12,9 @@ from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from viewslots.data.readahead import ReadAhead
 from viewslots.data.resize import Resize
+from viewslots.data.sharded import ShardedArray, StoredArray
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import PADDING, FirstViews, ViewChoice, view_table
 from viewslots.errors import UserError
@@ -52,6 +54,7 @@ class SceneDataset:
         self._camera_key = _camera_key(split) if camera else None
         self._resident = upload(split["image"], self.device) if resident else None
         self._counts = split.view_counts
+        self._ahead = ReadAhead(split["image"])
 
     def __len__(self) -> int:
         return len(self.split)
@@ -67,13 +70,21 @@ class SceneDataset:
 
         Scenes with fewer views are padded to those with most, and to `padded_to` at least.
         """
-        table = self._table(scenes, views, padded_to)
+        return self.batch_of(scenes, self.table(scenes, views, padded_to))
+
+    def batch_of(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> SceneBatch:
+        """The same in the views of a table."""
         batch = scene_batch(self._bytes(scenes, table), table)
         return replace(batch, image=self.resize.pictures(batch.image), camera=self._camera(scenes, table))
 
+    def expect(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> None:
+        """This batch will be asked for soon: the disk may fetch its pictures meanwhile."""
+        if self._resident is None:
+            self._ahead.expect(scenes, table)
+
     def truth(self, scenes: Sequence[int], views: ViewChoice | None = None, padded_to: int = 0) -> SceneTruth:
         """The truth for the batch of the same arguments, as far as it is stored."""
-        table = self._table(scenes, views, padded_to)
+        table = self.table(scenes, views, padded_to)
         padding = {"segment": BACKGROUND, "depth_order": -np.inf}
 
         def chosen(key: str) -> Tensor | None:
@@ -91,7 +102,8 @@ class SceneDataset:
         lasting = not self.split.per_view_masks or table.shape[1] == 1
         return self.resize.truth(SceneTruth(**tensors, num_objects=counts, view_mask=mask, identities=lasting))
 
-    def _table(self, scenes: Sequence[int], views: ViewChoice | None, padded_to: int = 0) -> Int[np.ndarray, "B M"]:
+    def table(self, scenes: Sequence[int], views: ViewChoice | None, padded_to: int = 0) -> Int[np.ndarray, "B M"]:
+        """The views of each scene of a batch."""
         if len(scenes) and not 0 <= min(scenes) <= max(scenes) < len(self):
             raise IndexError(f"scenes {min(scenes)}..{max(scenes)} of {len(self)}")
         return view_table(views or self.views, scenes, self.split.size.views, self._counts, padded_to)
@@ -119,7 +131,7 @@ def _camera_key(split: SplitArrays) -> str:
     if "pose" in split:
         _require_aimed(split)
         return "pose"
-    if "camera" in split and split["camera"].any():
+    if "camera" in split and np.asarray(split["camera"]).any():
         return "camera"
     raise UserError(f"split {split.name}: its cameras are not known, but the method must be told them")
 
@@ -146,12 +158,13 @@ def camera_angles(back: Float[np.ndarray, "*lead 3"]) -> Float[np.ndarray, "*lea
     return np.stack([*azimuth, flat / whole, z / whole], -1)
 
 
-def gather(array: NDArray[Any], scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> NDArray[Any]:
+def gather(array: StoredArray, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> NDArray[Any]:
     """array[scene, view] for every entry of the table; view 0 stands in for padding.
 
     Scenes are fetched in rising order, as a disk likes it, straight into their places in the batch.
     """
-    plain = np.asarray(array)  # indexing a memory map itself costs more than the copy
+    # Indexing a memory map itself costs more than the copy.
+    plain = array if isinstance(array, ShardedArray) else np.asarray(array)
     rows = np.empty((*table.shape, *array.shape[2:]), array.dtype)
     require_whole(array)
     for place in np.argsort(scenes, kind="stable"):
@@ -190,7 +203,7 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
-def upload(images: NDArray[Any], device: torch.device) -> UInt8[Tensor, "S M H W 3"]:
+def upload(images: StoredArray, device: torch.device) -> UInt8[Tensor, "S M H W 3"]:
     """A part at a time: the whole set is never held twice."""
     resident = torch.empty(images.shape, dtype=torch.uint8, device=device)
     for first in range(0, len(images), UPLOAD_SCENES):

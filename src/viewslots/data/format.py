@@ -3,15 +3,17 @@
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from viewslots.errors import UserError
 from viewslots.files import Fields, FileEntry, printable, read_json, shown
 
 FORMAT = "viewslots-data"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+UNSHARDED_VERSION = 2
+"""Of data sets without shards: programs that know of none read them, too."""
 
 SPLIT_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 """Split names are folder names: nothing here can climb out of the data set."""
@@ -96,7 +98,7 @@ KEYS: dict[str, Key] = {
 }
 """In the order of `Pictures`. meta.json lists those that are there."""
 
-REQUIRED = {1: ("image", "segment", "overlap", "shapes", "num_objects"), 2: ("image",)}
+REQUIRED = {1: ("image", "segment", "overlap", "shapes", "num_objects"), 2: ("image",), 3: ("image",)}
 """By version of the format."""
 MAX_NUM_VIEWS = 255
 """`num_views` is u8."""
@@ -116,6 +118,10 @@ DESCRIPTIONS = "scenes.jsonl"
 FLAGS = ("named", "per_view_masks")
 """Of meta.json: true, or not there."""
 MAX_SPLITS = 64
+MAX_SHARDS = 10_000
+"""Of one split."""
+MAX_FILES = 2**14
+"""Their list in meta.json then stays below what is read of a JSON file."""
 MAX_BYTES = 2**53
 MOST_SKIPPED = 100
 """Names of scenes that an import left out; their number is told as well."""
@@ -142,6 +148,19 @@ class Source:
         return known | ({"skipped_scenes": list(self.skipped_scenes)} if self.skipped_scenes else {})
 
 
+class Part(NamedTuple):
+    """Scenes first..last-1 of a split, which lie in one folder: a shard, or the whole split."""
+
+    split: str
+    folder: str
+    first: int
+    last: int
+
+    @property
+    def scenes(self) -> int:
+        return self.last - self.first
+
+
 @dataclass(frozen=True)
 class SplitPlan:
     scenes: int
@@ -149,9 +168,13 @@ class SplitPlan:
     """The largest number of objects, where it is known; else 0."""
     without: tuple[str, ...] = ()
     """Keys of the data set that this split does not have."""
+    shards: int = 1
+    """Folders that its scenes are spread over; one is the split's own."""
 
     def to_json(self) -> dict[str, Any]:
-        return {name: list(value) if name == "without" else value for name, value in vars(self).items() if value != ()}
+        fields = {"scenes": self.scenes, "slots": self.slots}
+        without = {"without": list(self.without)} if self.without else {}
+        return fields | without | ({"shards": self.shards} if self.shards > 1 else {})
 
 
 @dataclass(frozen=True)
@@ -187,14 +210,47 @@ class Plan:
     def keys_of(self, split: str) -> tuple[str, ...]:
         return tuple(key for key in self.keys if key not in self.splits[split].without)
 
-    def file_names(self, split: str) -> list[str]:
-        names = [f"{split}/{key}.npy" for key in self.keys_of(split)]
-        return names + ([f"{split}/{DESCRIPTIONS}"] if self.has_descriptions else [])
+    def sharded(self, shards: int) -> "Plan":
+        """The same scenes with every split in so many shards, or in as many as it has scenes."""
+        if not 1 <= shards <= MAX_SHARDS:
+            raise UserError(f"--shards {shards}: must be in 1..{MAX_SHARDS}")
+        cut = {name: replace(split, shards=min(shards, split.scenes)) for name, split in self.splits.items()}
+        plan = replace(self, splits=cut)
+        if problem := plan.too_many_files():
+            raise UserError(f"--shards {shards}: {problem}")
+        return plan
+
+    def parts(self, split: str | None = None) -> list[Part]:
+        """Of one split or of all: scenes cut into runs of nearly equal length."""
+        if split is None:
+            return [part for name in self.splits for part in self.parts(name)]
+        scenes, shards = self.splits[split].scenes, self.splits[split].shards
+        if shards == 1:
+            return [Part(split, split, 0, scenes)]
+        cuts = [shard * scenes // shards for shard in range(shards + 1)]
+        return [Part(split, f"{split}/{shard:05d}", cuts[shard], cuts[shard + 1]) for shard in range(shards)]
+
+    def part_size(self, part: Part) -> Size:
+        return replace(self.size(part.split), scenes=part.scenes)
+
+    def files_of(self, part: Part) -> list[str]:
+        names = [f"{part.folder}/{key}.npy" for key in self.keys_of(part.split)]
+        return names + ([f"{part.folder}/{DESCRIPTIONS}"] if self.has_descriptions else [])
+
+    def file_names(self) -> list[str]:
+        return [name for part in self.parts() for name in self.files_of(part)]
+
+    def too_many_files(self) -> str | None:
+        files = sum(
+            plan.shards * (len(self.keys_of(split)) + self.has_descriptions) for split, plan in self.splits.items()
+        )
+        return f"{files} files, more than the limit of {MAX_FILES}; use fewer shards" if files > MAX_FILES else None
 
     def to_json(self) -> dict[str, Any]:
+        is_sharded = any(split.shards > 1 for split in self.splits.values())
         return {
             "format": FORMAT,
-            "format_version": FORMAT_VERSION,
+            "format_version": FORMAT_VERSION if is_sharded else UNSHARDED_VERSION,
             "generator": self.generator,
             "preset": self.preset,
             "seed": self.seed,
@@ -228,7 +284,7 @@ def read_meta(path: Path) -> Meta:
     raw = read_json(path)
     plan = parse_plan(raw, path)
     files = Fields(raw, path).mapping("files")
-    expected = [name for split in plan.splits for name in plan.file_names(split)]
+    expected = plan.file_names()
     if set(files) != set(expected):
         odd = sorted(set(files) ^ set(expected))[0]
         raise UserError(f"{path}: its list of files does not fit its splits and keys (see {shown(odd)})")
@@ -258,6 +314,8 @@ def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
     for split in plan.splits:
         if problem := plan.size(split).problem(plan.keys_of(split)):
             raise UserError(f"{path}: split {split}: {problem}")
+    if problem := plan.too_many_files():
+        raise UserError(f"{path}: {problem}")
     for key in plan.keys:
         if all(key in split.without for split in plan.splits.values()):
             raise UserError(f"{path}: no split has the key {key}")
@@ -302,7 +360,11 @@ def _splits(raw: Mapping[str, Any], version: int, path: Path) -> dict[str, Split
             raise UserError(f"{path}: {shown(name)} cannot be the name of a split")
         fields = Fields(Fields(raw, path).mapping(name), path)
         without = _without(fields.raw.get("without", []), version, name, path)
-        splits[name] = SplitPlan(fields.whole("scenes", 1, MAX_SCENES), fields.whole("slots", 0, MAX_SLOTS), without)
+        scenes, slots = fields.whole("scenes", 1, MAX_SCENES), fields.whole("slots", 0, MAX_SLOTS)
+        # Before version 3 there were no shards: the field meant nothing and means nothing now.
+        sharded = version >= FORMAT_VERSION and "shards" in fields.raw
+        shards = fields.whole("shards", 1, min(scenes, MAX_SHARDS)) if sharded else 1
+        splits[name] = SplitPlan(scenes, slots, without, shards)
     return splits
 
 

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
 from viewslots import __version__
+from viewslots.data.filling import Job, Made, fill
 from viewslots.data.format import DESCRIPTIONS, KEYS, META, Plan, Source, SplitPlan
-from viewslots.data.store import HEADER_BYTES, MAKING, Store
-from viewslots.data.writer import StoreWriter
+from viewslots.data.store import HEADER_BYTES, LINE_LIMIT, MAKING, Store
+from viewslots.data.writer import Done, StoreWriter
 from viewslots.errors import UserError
 from viewslots.files import open_regular, sha256
 from viewslots.ranks import ALONE, Team
@@ -36,61 +37,48 @@ def make_dataset(
     device: str = "cpu",
     batch: int = 16,
     art: Path | None = None,
+    shards: int = 1,
     progress: Progress | None = None,
     team: Team = ALONE,
 ) -> Path:
     """Render `counts` scenes a split into the folder `out`; after an interruption the same call finishes it.
 
     Splits with 0 scenes are left out. `art` is where the world's pictures come from, if not from us; it goes on record.
-    All ranks of a team render; rank 0 writes, and the bytes are those of one process.
+    `shards`: folders that each split is spread over.
+    All ranks of a team render, and the bytes are those of one process.
     """
-    plan = _plan(world, counts, preset, seed, quality, device, art)
+    plan = _plan(world, counts, preset, seed, quality, device, art).sharded(shards)
     if batch < 1:
         raise UserError(f"batch is {batch}, but must be at least 1 scene")
     report = progress or (lambda done, total: None)
 
-    def rendered(job: Job) -> tuple[Job, dict[str, Any], list[dict[str, Any]]]:
-        scenes = [world.sample(seed, job.split, index) for index in range(job.first, job.last)]
-        pictures = world.render(scenes, plan.splits[job.split].slots, device, quality)
-        return job, dict(vars(pictures)), [scene.to_dict() for scene in scenes]
+    def rendered(job: Job) -> Made:
+        scenes = [world.sample(seed, job.part.split, index) for index in range(job.first, job.last)]
+        pictures = world.render(scenes, plan.splits[job.part.split].slots, device, quality)
+        return dict(vars(pictures)), [scene.to_dict() for scene in scenes]
 
     with ExitStack() as stack:
         writer: StoreWriter | None = None
 
-        def begin() -> list[Job]:
+        def begin() -> Mapping[str, Done]:
             nonlocal writer
             writer = stack.enter_context(StoreWriter(out, plan))
             _require_same_scenes(writer, world, seed, quality, device)
-            report(*_done(writer))
-            return _jobs(writer, batch)
+            report(sum(map(writer.done, plan.splits)), sum(split.scenes for split in plan.splits.values()))
+            return writer.begun
 
-        for job, arrays, descriptions in team.spread(team.told(begin), rendered):
-            assert writer is not None
-            writer.append(job.split, arrays, descriptions)
-            report(*_done(writer))
+        begun = team.told(begin)
+        fill(Path(out), plan, begun, _jobs(plan, begun, batch), rendered, writer, report, team)
         return Path(out) if writer is None else writer.finish()
 
 
-class Job(NamedTuple):
-    """Scenes that are rendered together."""
-
-    split: str
-    first: int
-    last: int
-
-
-def _jobs(writer: StoreWriter, batch: int) -> list[Job]:
+def _jobs(plan: Plan, begun: Mapping[str, Done], batch: int) -> list[Job]:
     """What is left to do."""
     return [
-        Job(split, first, min(first + batch, target.scenes))
-        for split, target in writer.plan.splits.items()
-        for first in range(writer.done(split), target.scenes, batch)
+        Job(part, first, min(first + batch, part.last))
+        for part in plan.parts()
+        for first in range(part.first + begun[part.folder].scenes, part.last, batch)
     ]
-
-
-def _done(writer: StoreWriter) -> tuple[int, int]:
-    splits = writer.plan.splits
-    return sum(map(writer.done, splits)), sum(plan.scenes for plan in splits.values())
 
 
 def finished_dataset(
@@ -103,13 +91,15 @@ def finished_dataset(
     quality: str = "fast",
     device: str = "cpu",
     art: Path | None = None,
+    shards: int = 1,
 ) -> bool:
     """Whether the very data set that is asked for is there already, perhaps made by another version."""
     folder = Path(out)
     if not (folder / META).is_file() or (folder / MAKING).exists():
         return False
     there = Store.open(folder).meta.plan
-    return there == replace(_plan(world, counts, preset, seed, quality, device, art), generator=there.generator)
+    asked = _plan(world, counts, preset, seed, quality, device, art).sharded(shards)
+    return there == replace(asked, generator=there.generator)
 
 
 def art_record(path: Path) -> Source:
@@ -152,36 +142,35 @@ def _plan(
 def _require_same_scenes(writer: StoreWriter, world: World, seed: int, quality: str, device: str) -> None:
     """Rules, or art that a world was given, may have changed since the folder was begun: its last scenes tell."""
     for split, plan in writer.plan.splits.items():
-        last = writer.done(split) - 1
-        if last < 0:
-            continue
-        scene = world.sample(seed, split, last)
-        image = world.render([scene], plan.slots, device, quality).image[0]
-        if _last_description(writer.path / split / DESCRIPTIONS) != _plain(scene) or _differ(
-            image, writer, split, last
-        ):
-            raise UserError(
-                f"{writer.path}: begun with other rules or art (see split {split}, scene {last}); "
-                "remove the folder and start again"
-            )
+        begun = [part for part in writer.plan.parts(split) if writer.begun[part.folder].scenes]
+        for part in begun[-1:]:
+            done = writer.begun[part.folder]
+            last = part.first + done.scenes - 1
+            scene = world.sample(seed, split, last)
+            image = world.render([scene], plan.slots, device, quality).image[0]
+            described = _last_description(writer.path / part.folder / DESCRIPTIONS, done.described_bytes)
+            if described != _plain(scene) or _differ(image, writer.path / part.folder / "image.npy", done.scenes - 1):
+                raise UserError(
+                    f"{writer.path}: begun with other rules or art (see split {split}, scene {last}); "
+                    "remove the folder and start again"
+                )
 
 
-def _differ(image: UInt8[np.ndarray, "M H W 3"], writer: StoreWriter, split: str, scene: int) -> bool:
+def _differ(image: UInt8[np.ndarray, "M H W 3"], path: Path, row: int) -> bool:
     """Another picture, not merely another processor's rounding."""
-    start = HEADER_BYTES + scene * image.nbytes
-    stored = np.fromfile(writer.path / split / "image.npy", np.uint8, image.size, offset=start).reshape(image.shape)
+    start = HEADER_BYTES + row * image.nbytes
+    stored = np.fromfile(path, np.uint8, image.size, offset=start).reshape(image.shape)
     return bool((np.abs(stored.astype(int) - image) > 1).mean() > DIFFERENT)
 
 
-def _last_description(path: Path) -> Any:
-    """Straight after opening the writer, the file ends with the last scene that is done."""
-    last = b""
+def _last_description(path: Path, size: int) -> Any:
+    """Of the last scene that is done; what follows after `size` bytes is not."""
     with open_regular(path) as file:
-        for line in file:
-            last = line
+        file.seek(max(0, size - LINE_LIMIT))
+        lines = file.read(size - file.tell()).splitlines()
     try:
-        return json.loads(last)
-    except ValueError:
+        return json.loads(lines[-1])
+    except (ValueError, IndexError):
         return None
 
 

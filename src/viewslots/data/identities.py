@@ -4,7 +4,7 @@ Objects seldom change their colour between views. Where the mean colours of two 
 than in that of the indices, masks were probably numbered view by view.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -48,6 +48,14 @@ class Identities:
             if both.sum() > 1:
                 self.pairs += 1
                 self.doubted += in_doubt(first[both], second[both])
+
+    @classmethod
+    def together(cls, several: Sequence["Identities"]) -> "Identities":
+        """What several processes have seen, each of its scenes."""
+        total = cls()
+        for name in vars(total):
+            setattr(total, name, sum(getattr(one, name) for one in several))
+        return total
 
     def notes(self) -> list[str]:
         if self.pairs and self.doubted > DOUBTED * self.pairs:

@@ -5,7 +5,7 @@ scene is read, made into the format's arrays, checked and appended.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from viewslots import __version__
 from viewslots.data import format as layout
 from viewslots.data.checks import first_violation
+from viewslots.data.filling import Job, fill
 from viewslots.data.format import KEYS, MAX_SIDE, Plan, Size, SplitPlan
 from viewslots.data.identities import Identities
 from viewslots.data.picture_files import one_line
 from viewslots.data.resize import Resize
 from viewslots.data.sources.source import Facts, Options, Picture, Source, View, open_source
 from viewslots.data.sources.splits import split_scenes
-from viewslots.data.writer import StoreWriter, require_free
+from viewslots.data.writer import Done, StoreWriter, require_free
 from viewslots.errors import UserError
 from viewslots.files import plain_errors, printable, sha256
 from viewslots.ranks import ALONE, Team
@@ -86,6 +87,7 @@ def import_data(
     out: Path,
     asked: Import | None = None,
     *,
+    shards: int = 1,
     looking: Progress | None = None,
     progress: Progress | None = None,
     team: Team = ALONE,
@@ -93,7 +95,7 @@ def import_data(
     """Write the data set, and answer where it is and what a user should know about it.
 
     The same call after an interruption finishes it; a source that cannot be read to its end leaves nothing behind.
-    All ranks of a team read scenes; rank 0 writes, and the bytes are those of one process.
+    `shards`: folders that each split is spread over. All ranks of a team read, and the bytes are those of one process.
     """
     asked = asked or Import()
     if out.resolve().is_relative_to(path.resolve()):
@@ -107,26 +109,35 @@ def import_data(
             source = stack.enter_context(closing(open_source(kind, path, asked.options)))
             return Survey(source, asked, split_scenes(source, asked.splits))
 
-        def begin() -> tuple[Plan, dict[int, Facts], list[int]]:
+        def begin() -> tuple[Plan, dict[int, Facts], Mapping[str, Done], Mapping[int, str]]:
             nonlocal survey, writer
             require_free(out)
             survey = surveyed()
             if asked.skip_damaged:
                 survey.leave_out(damaged_scenes(kind, path, asked.options, survey.order, looking))
             record = _looked_at(survey.source, path, survey, asked.words(kind), looking)
-            writer = stack.enter_context(StoreWriter(out, survey.plan(survey.with_skipped(record))))
-            return writer.plan, survey.facts, _scenes_left(survey, writer)
+            planned = survey.plan(survey.with_skipped(record)).sharded(shards)
+            writer = stack.enter_context(StoreWriter(out, planned))
+            return writer.plan, survey.facts, writer.begun, survey.damaged
 
-        plan, facts, scenes = team.told(begin)
-        survey = survey or surveyed()
+        plan, facts, begun, damaged = team.told(begin)
+        if survey is None:
+            survey = surveyed()
+            survey.leave_out(damaged)
         survey.facts = facts
-        read = partial(survey.read, plan=plan)
-        if writer is None:
-            list(team.spread(scenes, read))
-            return out, []
+        jobs = _jobs(survey, plan, begun)
         identities = Identities() if kind == "pictures" and not plan.per_view_masks else None
-        _copy(team.spread(scenes, read), scenes, survey, writer, identities, progress)
-        noted = [] if identities is None else identities.notes()
+        read = partial(_read, survey=survey, plan=plan, scenes=survey.members(), identities=identities)
+        try:
+            fill(out, plan, begun, jobs, read, writer, progress, team)
+        except SourceError:
+            if writer is not None:
+                writer.discard()  # this source will never become a data set
+            raise
+        seen = team.collect(identities)
+        if writer is None:
+            return out, []
+        noted = Identities.together([one for one in seen if one is not None]).notes()
         return writer.finish(), [*survey.source.notes, *survey.skipped_note(), *noted, *_advice(survey.split_of)]
 
 
@@ -144,6 +155,24 @@ def damaged_scenes(kind: str, path: Path, options: Options, scenes: Sequence[int
                 found[scene] = str(error)
             looking(done, len(scenes))
     return found
+
+
+class SourceError(UserError):
+    """The source, not the disk that is written to, is to blame."""
+
+
+def _read(
+    job: Job, survey: "Survey", plan: Plan, scenes: Mapping[str, Sequence[int]], identities: Identities | None
+) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
+    """One scene."""
+    scene = scenes[job.part.split][job.first]
+    try:
+        arrays, description = survey.arrays(scene, plan), survey.description(scene)
+    except UserError as error:
+        raise SourceError(*error.args) from error
+    if identities is not None:
+        identities.look(arrays)
+    return arrays, [description]
 
 
 def _advice(split_of: Mapping[int, str]) -> list[str]:
@@ -195,6 +224,10 @@ class Survey:
         more = "; ..." if len(self.damaged) > SHOWN_SKIPPED else ""
         left = f"{len(self.damaged)} of {len(self.damaged) + len(self.order)} scenes"
         return [f"{left} cannot be read and were left out (meta.json names them): {first}{more}"]
+
+    def members(self) -> dict[str, list[int]]:
+        """The scenes of each split in the order in which they are written."""
+        return {split: sorted(scenes) for split, scenes in self._scenes.items()}
 
     def look(self, scene: int) -> None:
         facts, name, split = self.source.facts(scene), one_line(self.source.names[scene]), self.split_of[scene]
@@ -277,9 +310,6 @@ class Survey:
             raise UserError(f"{where}: {violation.key}: {violation.wrong}")
         return arrays
 
-    def read(self, scene: int, plan: Plan) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        return self.arrays(scene, plan), self.description(scene)
-
     def description(self, scene: int) -> dict[str, Any]:
         """Its name, and what the source tells of its objects."""
         objects = self.source.objects(scene)
@@ -342,36 +372,14 @@ def _looked_at(source: Source, path: Path, survey: Survey, words: str, looking: 
     return layout.Source(printable(called), size, whole, words)
 
 
-def _scenes_left(survey: Survey, writer: StoreWriter) -> list[int]:
-    """What an earlier attempt has not written: a split is written in the order of its scenes."""
-    seen, left = dict.fromkeys(writer.plan.splits, 0), []
-    for scene in survey.order:
-        split = survey.split_of[scene]
-        seen[split] += 1
-        if seen[split] > writer.done(split):
-            left.append(scene)
-    return left
-
-
-def _copy(
-    read: Iterator[tuple[dict[str, NDArray[Any]], dict[str, Any]]],
-    scenes: Sequence[int],
-    survey: Survey,
-    writer: StoreWriter,
-    identities: Identities | None,
-    progress: Progress,
-) -> None:
-    total = len(survey.order)
-    for done, scene in enumerate(scenes, total - len(scenes) + 1):
-        try:
-            arrays, description = next(read)
-        except Exception:
-            writer.discard()  # this source will never become a data set
-            raise
-        writer.append(survey.split_of[scene], arrays, [description])
-        if identities is not None:
-            identities.look(arrays)
-        progress(done, total)
+def _jobs(survey: Survey, plan: Plan, begun: Mapping[str, Done]) -> list[Job]:
+    """What an earlier attempt has not written, a scene at a time, in the order of the source."""
+    jobs = []
+    for split, scenes in survey.members().items():
+        for part in plan.parts(split):
+            left = range(part.first + begun[part.folder].scenes, part.last)
+            jobs += [(scenes[number], Job(part, number, number + 1)) for number in left]
+    return [job for _, job in sorted(jobs)]
 
 
 def _text(size: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,16 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Size, read_meta
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Part, Size, read_meta
+from viewslots.data.sharded import ShardedArray, StoredArray
 from viewslots.errors import UserError
 from viewslots.files import open_regular, plain_errors, printable, shown
 from viewslots.types import BACKGROUND, SLOT_KEYS, Pictures
 
 MAKING = "making.json"
 """Present while a data set is being written: its folder is not a data set yet."""
+
+SHARD_NAME = re.compile(r"\d{5}")
 
 LINE_LIMIT = 2**20
 """Longest description of one scene, in bytes."""
@@ -30,7 +34,7 @@ class SplitArrays:
 
     name: str
     size: Size
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, StoredArray]
     per_view_masks: bool = False
     """See Plan."""
     scene_names: Sequence[str] | None = None
@@ -55,7 +59,7 @@ class SplitArrays:
         """How many views each scene has."""
         if "num_views" not in self:
             return np.full(self.size.scenes, self.size.views)
-        counts = self["num_views"].astype(int)
+        counts = np.asarray(self["num_views"]).astype(int)
         wrong = np.flatnonzero((counts < 1) | (counts > self.size.views))
         if len(wrong):
             raise UserError(f"split {self.name}, scene {wrong[0]}: num_views is not in 1..{self.size.views}")
@@ -67,7 +71,7 @@ class SplitArrays:
     def __contains__(self, key: str) -> bool:
         return key in self.arrays
 
-    def __getitem__(self, key: str) -> NDArray[Any]:
+    def __getitem__(self, key: str) -> StoredArray:
         if key not in self.arrays:
             raise UserError(f"split {self.name} has no {shown(key)}; it has {', '.join(self.arrays)}")
         return self.arrays[key]
@@ -110,12 +114,20 @@ class Store:
 
     def split(self, name: str) -> SplitArrays:
         self._require_split(name)
-        size = self.meta.plan.size(name)
-        arrays = {}
-        for key in self.meta.plan.keys_of(name):
-            path = _inside(self.path, f"{name}/{key}.npy")
-            arrays[key] = map_array(path, KEYS[key].shape(size), KEYS[key].dtype)
-        return SplitArrays(name, size, arrays, self.meta.plan.per_view_masks)
+        plan = self.meta.plan
+        arrays = {key: self._array(name, key) for key in plan.keys_of(name)}
+        return SplitArrays(name, plan.size(name), arrays, plan.per_view_masks)
+
+    def _array(self, split: str, key: str) -> StoredArray:
+        plan = self.meta.plan
+        maps = [
+            map_array(self._path(part, key), KEYS[key].shape(plan.part_size(part)), KEYS[key].dtype)
+            for part in plan.parts(split)
+        ]
+        return maps[0] if len(maps) == 1 else ShardedArray(maps)
+
+    def _path(self, part: Part, key: str) -> Path:
+        return _inside(self.path, f"{part.folder}/{key}.npy")
 
     def names(self, name: str) -> list[str] | None:
         """What the source of an import calls the scenes of a split; None where nothing tells."""
@@ -130,12 +142,13 @@ class Store:
         self._require_split(name)
         if not self.meta.plan.has_descriptions:
             raise UserError(f"{self.path}: imported pictures come without scene descriptions")
-        path = _inside(self.path, f"{name}/{DESCRIPTIONS}")
-        with open_regular(path) as file, plain_errors("reading", path):
-            for index in range(self.meta.plan.splits[name].scenes):
-                yield _description(file.readline(LINE_LIMIT + 1), path, index)
-            if file.read(1):
-                raise UserError(f"{path}: more lines than scenes")
+        for part in self.meta.plan.parts(name):
+            path = _inside(self.path, f"{part.folder}/{DESCRIPTIONS}")
+            with open_regular(path) as file, plain_errors("reading", path):
+                for line in range(part.scenes):
+                    yield _description(file.readline(LINE_LIMIT + 1), path, line, part.first)
+                if file.read(1):
+                    raise UserError(f"{path}: more lines than scenes")
 
     def _require_split(self, name: str) -> None:
         if name not in self.meta.plan.splits:
@@ -145,14 +158,28 @@ class Store:
 
     def _check_files(self, split: str) -> None:
         plan = self.meta.plan
-        for key in plan.keys_of(split):
-            check_array(_inside(self.path, f"{split}/{key}.npy"), KEYS[key].shape(plan.size(split)), KEYS[key].dtype)
-        for name in plan.file_names(split):
-            path = _inside(self.path, name)
-            with open_regular(path) as file:
-                size = os.fstat(file.fileno()).st_size
-            if size != self.meta.files[name].bytes:
-                raise UserError(f"{path}: {size} bytes long where {META} says {self.meta.files[name].bytes}")
+        parts = plan.parts(split)
+        for part in parts:
+            for key in plan.keys_of(split):
+                check_array(self._path(part, key), KEYS[key].shape(plan.part_size(part)), KEYS[key].dtype)
+            for name in plan.files_of(part):
+                path = _inside(self.path, name)
+                with open_regular(path) as file:
+                    size = os.fstat(file.fileno()).st_size
+                if size != self.meta.files[name].bytes:
+                    raise UserError(f"{path}: {size} bytes long where {META} says {self.meta.files[name].bytes}")
+        self._refuse_others(split, {part.folder for part in parts})
+
+    def _refuse_others(self, split: str, ours: set[str]) -> None:
+        """A shard too many tells of a copy that was mixed up: scenes would be missing without a word."""
+        folder = self.path / split
+        with plain_errors("opening", folder):
+            found = sorted(name for name in os.listdir(folder) if SHARD_NAME.fullmatch(name))
+        for name in found:
+            if f"{split}/{name}" not in ours:
+                shards = self.meta.plan.splits[split].shards
+                what = f"{shards} shards" if shards > 1 else "no shards"
+                raise UserError(f"{folder / name}: a shard that is none of this data set; {META} has {what} of {split}")
 
 
 def _require_finished(folder: Path) -> None:
@@ -182,13 +209,15 @@ def _inside(folder: Path, name: str) -> Path:
     return real
 
 
-def _description(line: bytes, path: Path, index: int) -> dict[str, Any]:
+def _description(line: bytes, path: Path, number: int, first: int) -> dict[str, Any]:
+    """Of scene `first + number`, line `number` of its file."""
+    wrong = UserError(f"{path}: line {number + 1} (scene {first + number}) is not a scene description")
     try:
         value = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: line {index + 1} (scene {index}) is not a scene description") from error
+        raise wrong from error
     if not isinstance(value, dict) or not line.endswith(b"\n"):
-        raise UserError(f"{path}: line {index + 1} (scene {index}) is not a scene description")
+        raise wrong
     return value
 
 

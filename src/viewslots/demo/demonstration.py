@@ -187,7 +187,7 @@ def pictures_of(store: Store) -> tuple[Float[Tensor, "S M 3 H W"], Float[Tensor,
 def stored_pictures(store: Store) -> Pictures:
     """The truth about the views that the model sees."""
     arrays = store.split(SPLIT)
-    return Pictures(**arrays.arrays).first_views(VIEWS)
+    return Pictures(**{key: np.asarray(array) for key, array in arrays.arrays.items()}).first_views(VIEWS)
 
 
 def visible_objects(truth: Pictures) -> list[int]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewslots.data.exchange.npz import NpzFile, NpzRows
+from viewslots.data.sharded import StoredArray
 from viewslots.data.store import SplitArrays, Store
 from viewslots.errors import UserError
 from viewslots.files import shown
@@ -68,13 +69,14 @@ class Rows(Protocol):
 class SplitRows:
     """An array of a data set, in the first views."""
 
-    def __init__(self, array: NDArray[Any], where: str) -> None:
-        self._array, self._next = array, 0
-        self.where, self.shape, self.dtype = where, array.shape, array.dtype
+    def __init__(self, array: StoredArray, views: int, where: str) -> None:
+        self._array, self._views, self._next = array, views, 0
+        self.where, self.dtype = where, array.dtype
+        self.shape = (array.shape[0], views, *array.shape[2:])
 
     def next_rows(self, count: int) -> NDArray[Any]:
         first, self._next = self._next, self._next + count
-        return np.array(self._array[first : self._next])
+        return np.array(self._array[first : self._next, : self._views])
 
 
 class SplitFile:
@@ -91,7 +93,7 @@ class SplitFile:
         self.identities = not self._arrays.per_view_masks
 
     def open(self, key: str) -> SplitRows:
-        return SplitRows(self._arrays[key][:, : self._views], f"{self.path}: {key}")
+        return SplitRows(self._arrays[key], self._views, f"{self.path}: {key}")
 
     def view_counts(self) -> NDArray[Any]:
         """Real views of each scene, among those asked for."""

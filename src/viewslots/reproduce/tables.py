@@ -45,14 +45,22 @@ SHORT: dict[str, Short] = {
             "optimisation.decay_steps": 16_000,
         },
     ),
-    "gmioo/dsprites": Short(14_000, {"optimisation.learning_rate": 4e-4}),
-    "space/dsprites": Short(
-        14_000,
+    "gmioo/dsprites": Short(
+        13_000,
         {
-            "optimisation.batch_size": 16,
+            "optimisation.learning_rate": 5e-4,
+            "optimisation.decay_factor": 0.15,
+            "optimisation.decay_steps": 13_000,
+        },
+    ),
+    "space/dsprites": Short(
+        24_000,
+        {
+            "optimisation.batch_size": 32,
             "optimisation.learning_rate": 1e-4,
             "optimisation.warmup_steps": 500,
-            "schedule.boundary_steps": 14_000,
+            # As long as the run: SPACE breaks objects into pieces once this loss ends.
+            "schedule.boundary_steps": 24_000,
         },
     ),
     "ocloc/dsprites": Short(

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset
+from viewslots.data.sharded import StoredArray
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import RandomViews, shuffled, view_table
 from viewslots.errors import UserError
@@ -29,6 +29,11 @@ SHOWN = ("image", "camera", "pose")
 """What is used of live pictures: they have no truth to be compared with."""
 RENDER_SCENES = 16
 """Rendered at once where many are."""
+STEPS_AHEAD = 8
+"""The disk is told of the pictures of so many steps beforehand: enough for the time that a request takes."""
+
+Chosen = tuple[list[int], Int[np.ndarray, "B M"]]
+"""Scenes, and the views of each."""
 
 
 class Feed(Protocol):
@@ -65,17 +70,35 @@ class StoredFeed:
         self.batches = batches_of(len(split), batch)
         resident = fits(split["image"], device)
         self.data = SceneDataset(split, device=str(device), size=size, camera=camera, resident=resident)
-        self._epoch, self._order = -1, [0]
+        self.steps_ahead = STEPS_AHEAD
+        self._orders: dict[int, list[int]] = {}
+        self._coming: dict[tuple[int, int, float], Chosen] = {}
 
     def __call__(self, step: int, views: int, within: float = 1.0) -> SceneBatch:
+        self._look_ahead(step, views, within)
+        return self.data.batch_of(*self._coming[step, views, within])
+
+    def _look_ahead(self, step: int, views: int, within: float) -> None:
+        """Choose for this step and those to come, once each. Most will ask for as many views as this one does."""
+        wanted = [(later, views, within) for later in range(step, step + self.steps_ahead + 1)]
+        self._coming = {key: self._coming[key] for key in wanted if key in self._coming}
+        for key in wanted:
+            if key not in self._coming:
+                self._coming[key] = self._chosen(*key)
+                self.data.expect(*self._coming[key])
+
+    def _chosen(self, step: int, views: int, within: float) -> Chosen:
+        """The scenes and views of this rank."""
         epoch, place = divmod(step, self.batches)
         scenes = self.order(epoch)[place * self.batch : (place + 1) * self.batch][self.part]
-        return self.data.batch(scenes, RandomViews(views, views, self.seed, epoch, within), padded_to=views)
+        return scenes, self.data.table(scenes, RandomViews(views, views, self.seed, epoch, within), padded_to=views)
 
     def order(self, epoch: int) -> list[int]:
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, shuffled(len(self.data), Draws("epoch", self.seed, epoch))
-        return self._order
+        """Of the scenes. Two are kept: steps ahead may be in the next epoch."""
+        if epoch not in self._orders:
+            kept = {near: self._orders[near] for near in (epoch - 1, epoch + 1) if near in self._orders}
+            self._orders = kept | {epoch: shuffled(len(self.data), Draws("epoch", self.seed, epoch))}
+        return self._orders[epoch]
 
 
 class LiveFeed:
@@ -146,7 +169,7 @@ def rendered_split(
     return SplitArrays.from_pictures(split, Pictures.concatenate(parts).first_views(views))
 
 
-def fits(images: NDArray[Any], device: torch.device) -> bool:
+def fits(images: StoredArray, device: torch.device) -> bool:
     return device.type == "cuda" and images.nbytes <= torch.cuda.mem_get_info(device)[0] // 2
 
 

@@ -5,7 +5,8 @@ also yields the shadows; objects at all of them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +15,9 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.scenes import film
-from viewslots.scenes.geometry import Vec
+from viewslots.scenes.geometry import Vec, has_kernel
 from viewslots.scenes.render import Film, most_at_once, on_all_cores, segment_of
-from viewslots.scenes.tabletop.bodies import parts_of
-from viewslots.scenes.tabletop.light import Places, Points, around_of, facing, lamps_ahead, look
+from viewslots.scenes.tabletop.light import Places, Points, facing, lamps_ahead, look, look_behind
 from viewslots.scenes.tabletop.meet import (
     ITEM_BITS,
     Rays,
@@ -28,7 +28,7 @@ from viewslots.scenes.tabletop.meet import (
     normals,
     which,
 )
-from viewslots.scenes.tabletop.stage import Stage, bounding_ball, taken
+from viewslots.scenes.tabletop.stage import Stage, middle_of, taken
 from viewslots.scenes.tabletop.table_scene import Camera, TableScene
 from viewslots.types import COVERED, Pictures, Progress
 
@@ -36,9 +36,10 @@ SAMPLES = {"fast": 16, "reference": 256}
 """Rays a pixel, 2^m, by quality."""
 SAMPLES_ON_CPU = 130 * 130 * 16
 """Samples that a core traces together: a picture of the usual size, which still fits the caches."""
-SAMPLES_ON_GPU = 160 * SAMPLES_ON_CPU
+SAMPLES_ON_GPU = 80 * SAMPLES_ON_CPU
+"""Enough to fill it. More would leave nothing to prepare and to fetch meanwhile."""
 BYTES_PER_SAMPLE = 1500
-"""On a GPU, with some to spare."""
+"""On a GPU, with some to spare: with 6 objects less than 300 are used."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ class Cameras:
     back: Vec
     focal: Tensor
     """In pixels."""
+
+    @property
+    def table(self) -> Tensor:
+        """[V, 13]: all but row and key."""
+        vectors = (self.position, self.right, self.up, self.back)
+        return torch.stack([*(part for vector in vectors for part in (vector.x, vector.y, vector.z)), self.focal], -1)
 
     @staticmethod
     def of(views: Sequence[tuple[int, int, TableScene]], device: torch.device | str) -> "Cameras":
@@ -88,7 +95,7 @@ class Window:
         return self.bottom - self.top + 2 * film.PAD, self.width + 2 * film.PAD
 
 
-class _Shot:
+class Shot:
     """Rays through sub-pixel positions of all pixels of a window in V views."""
 
     def __init__(self, cameras: Cameras, window: Window) -> None:
@@ -98,6 +105,22 @@ class _Shot:
         self.pixels = lines * columns
         self.line = (torch.arange(lines, device=device) + (window.top - film.PAD)).repeat_interleave(columns)
         self.column = (torch.arange(columns, device=device) - film.PAD).repeat(lines)
+
+    def samples(self, flat: Tensor, positions: film.SubPixels) -> Rays:
+        """Of samples of these numbers of V * n * P."""
+        places = torch.tensor(positions, dtype=torch.float32, device=flat.device).T.contiguous()
+        if has_kernel(flat.device):
+            from viewslots.scenes.tabletop.meet_cuda import camera_rays_cuda
+
+            window = self.window
+            corner = (window.top - film.PAD - window.height / 2, -film.PAD - window.width / 2)
+            return camera_rays_cuda(self.cameras.table, self.cameras.row, flat, places, window.padded, corner)
+        pixel, sample, view = self.split(flat, len(positions))
+        return self.rays(view, pixel, places[0][sample], places[1][sample])
+
+    def split(self, flat: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Pixel, sample and view of samples."""
+        return flat % self.pixels, flat // self.pixels % count, flat // (self.pixels * count)
 
     def rays(self, view: Tensor, pixel: Tensor, x: Tensor, y: Tensor) -> Rays:
         """Through the place (x, y) in [0, 1)^2 of each pixel."""
@@ -109,17 +132,13 @@ class _Shot:
         heading = (heading - taken(cameras.back, view)).unit()
         return Rays(cameras.row[view], taken(cameras.position, view), heading)
 
-    def places(self, view: Tensor, pixel: Tensor, sample: Tensor) -> Places:
+    def places(self, flat: Tensor, count: int) -> Places:
+        pixel, sample, view = self.split(flat, count)
         number = (self.column[pixel] + film.PAD) + ((self.line[pixel] + film.PAD) << 12)
         return Places(film.mix(self.cameras.key[view], number), sample)
 
 
-def _offsets(positions: film.SubPixels, device: torch.device) -> tuple[Tensor, Tensor]:
-    x, y = torch.tensor(positions, dtype=torch.float32, device=device).T.contiguous()
-    return x, y
-
-
-def near_pixels(stage: Stage, shot: _Shot) -> tuple[Tensor, Tensor, Tensor]:
+def near_pixels(stage: Stage, shot: Shot) -> tuple[Tensor, Tensor, Tensor]:
     """(slot, view, pixel) where some ray of the pixel may meet the object's bounding ball."""
     views = len(shot.cameras.key)
     device = stage.device
@@ -133,74 +152,80 @@ def near_pixels(stage: Stage, shot: _Shot) -> tuple[Tensor, Tensor, Tensor]:
     return slot, view[ray], pixel[ray]
 
 
-@dataclass(frozen=True)
-class _Seen:
-    covered: Tensor
-    """[V, K, n, P] bool: samples of complete objects."""
-    distance: Tensor
-    """[V * n * P] of the nearest object, inf for none."""
-    surface: Tensor
-    slot: Tensor
-    """-1 for none."""
-
-
-def see_objects(stage: Stage, shot: _Shot, positions: film.SubPixels) -> _Seen:
+def meet_samples(stage: Stage, shot: Shot, positions: film.SubPixels) -> tuple[Tensor, Tensor, Tensor]:
+    """Distance and surface of the nearest object of every sample [V * n * P], and all that it meets [V, K, n, P]."""
     views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
-    device = stage.device
+    if has_kernel(stage.device):
+        from viewslots.scenes.tabletop.meet_cuda import meet_objects_cuda
+
+        rays = shot.samples(torch.arange(views * count * pixels, device=stage.device), positions)
+        distance, surface, bits = meet_objects_cuda(stage, rays)
+        bit = torch.ones_like(bits[:1]) << torch.arange(stage.slots, device=stage.device, dtype=bits.dtype)
+        return distance, surface, (bits.reshape(views, 1, count, pixels) & bit[:, None, None]) != 0
     slot, view, pixel = (values.repeat_interleave(count) for values in near_pixels(stage, shot))
-    sample = torch.arange(count, device=device).repeat(len(slot) // count)
-    x, y = _offsets(positions, device)
-    rays = shot.rays(view, pixel, x[sample], y[sample])
+    sample = torch.arange(count, device=stage.device).repeat(len(slot) // count)
+    flat = (view * count + sample) * pixels + pixel
+    rays = shot.samples(flat, positions)
     distance, surface = enter_objects(stage, rays.row * stage.slots + slot, rays.origin, rays.heading)
     index = which(distance < torch.inf)
-    slot, view, pixel, sample = (values[index] for values in (slot, view, pixel, sample))
-    covered = torch.zeros(views, stage.slots, count, pixels, dtype=torch.bool, device=device)
-    covered[view, slot, sample, pixel] = True
-    distance, surface, rays = distance[index], surface[index], rays.take(index)
-    ray = (view * count + sample) * pixels + pixel
-    nearest, name = nearest_of(views * count * pixels, ray, distance, surface)
+    covered = torch.zeros(views, stage.slots, count, pixels, dtype=torch.bool, device=stage.device)
+    covered[tuple(values[index] for values in (view, slot, sample, pixel))] = True
+    return *nearest_of(views * count * pixels, flat[index], distance[index], surface[index]), covered
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Samples that see objects."""
+
+    covered: Tensor
+    """[V, K, n, P] bool: samples of complete objects."""
+    front: Tensor
+    """[V, n, P]: slot of the object that is seen, -1 for none."""
+    index: Tensor
+    """Those that see one, of V * n * P."""
+    rays: Rays
+    distance: Tensor
+    surface: Tensor
+
+
+def see_objects(stage: Stage, shot: Shot, positions: film.SubPixels) -> _Seen:
+    nearest, surface, covered = meet_samples(stage, shot, positions)
+    index = which(surface >= 0)
+    rays, distance, surface = shot.samples(index, positions), nearest[index], surface[index]
     # From above the table nothing lies between a camera and what stands on it.
-    hidden = which(torch.minimum(rays.origin.z, rays.origin.z + distance * rays.heading.z) < 0)
-    below = rays.take(hidden)
-    wall, _, _ = meet_surroundings(around_of(stage, below.row), below.origin, below.heading)
-    gone = ray[hidden[wall < nearest[ray[hidden]]]]
-    nearest[gone], name[gone] = torch.inf, -1
-    front = torch.where(name >= 0, stage.parts.slot[name.clamp_min(0) >> ITEM_BITS], -1)
-    return _Seen(covered, nearest, name, front)
+    low = which(torch.minimum(rays.origin.z, rays.origin.z + distance * rays.heading.z) < 0)
+    wall, _, _ = meet_surroundings(stage, rays.take(low))
+    free = torch.ones_like(index, dtype=torch.bool)
+    free[low] = wall >= distance[low]
+    kept = which(free)
+    index, surface = index[kept], surface[kept]
+    front = torch.full_like(nearest, -1, dtype=torch.long)
+    front[index] = stage.parts.slot[surface >> ITEM_BITS]
+    shape = (len(shot.cameras.key), len(positions), shot.pixels)
+    return _Seen(covered, front.reshape(shape), index, rays.take(kept), distance[kept], surface)
 
 
-def paint_objects(stage: Stage, shot: _Shot, positions: film.SubPixels, seen: _Seen, color: Vec) -> None:
+def paint_objects(stage: Stage, shot: Shot, count: int, seen: _Seen, color: Vec) -> None:
     """Fill in the colours [V, n, P] of samples that see objects."""
-    count, pixels = len(positions), shot.pixels
-    index = which(seen.slot >= 0)
-    pixel, sample, view = index % pixels, index // pixels % count, index // (pixels * count)
-    x, y = _offsets(positions, stage.device)
-    rays = shot.rays(view, pixel, x[sample], y[sample])
-    position = rays.at(seen.distance[index])
-    surface = seen.surface[index]
-    normal = facing(normals(stage, surface, position), rays.heading)
-    finish = stage.parts.finish[surface >> ITEM_BITS]
-    points = Points(rays.row, position, normal, -rays.heading, finish, shot.places(view, pixel, sample))
-    light, _ = look(stage, points)
+    position = seen.rays.at(seen.distance)
+    normal = facing(normals(stage, seen.surface, position), seen.rays.heading)
+    finish = stage.parts.finish[seen.surface >> ITEM_BITS]
+    place = shot.places(seen.index, count)
+    light = look(stage, Points(seen.rays.row, position, normal, -seen.rays.heading, finish, place))
     for part, value in zip((color.x, color.y, color.z), (light.x, light.y, light.z), strict=True):
-        part.view(-1)[index] = value
+        part.view(-1)[seen.index] = value
 
 
-def paint_background(stage: Stage, shot: _Shot, positions: film.SubPixels, bare: Tensor) -> tuple[Vec, Tensor]:
+def paint_background(stage: Stage, shot: Shot, positions: film.SubPixels, bare: Tensor) -> tuple[Vec, Tensor]:
     """Radiance of the background [V, n, P], exact where `bare`, and shadows on it [V, K, n, P]."""
     views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
     device = stage.device
-    flat = torch.arange(views * count * pixels, device=device)
-    pixel, sample, view = flat % pixels, flat // pixels % count, flat // (pixels * count)
-    x, y = _offsets(positions, device)
-    rays = shot.rays(view, pixel, x[sample], y[sample])
-    around = around_of(stage, rays.row)
-    distance, normal, finish = meet_surroundings(around, rays.origin, rays.heading)
+    rays = shot.samples(torch.arange(views * count * pixels, device=device), positions)
+    distance, normal, finish = meet_surroundings(stage, rays)
     reach, light, _ = lamps_ahead(stage, rays, distance)
     lamp = reach < distance
     gone = which((distance == torch.inf) & ~lamp)
-    environment = around.environment.map(lambda part: part.expand(distance.shape))
-    light.put(gone, taken(environment, gone))
+    light.put(gone, taken(stage.around.environment, rays.row[gone]))
     index = which(distance < torch.inf)
     hits = rays.take(index)
     points = Points(
@@ -209,13 +234,12 @@ def paint_background(stage: Stage, shot: _Shot, positions: film.SubPixels, bare:
         taken(normal, index),
         -hits.heading,
         finish[index],
-        shot.places(view[index], pixel[index], sample[index]),
+        shot.places(index, count),
     )
-    seen = bare.flatten()[index] & ~lamp[index]
-    radiance, taken_by = look(stage, points, which(seen))
-    shown = which(~lamp[index])
+    seen, shown = which(bare.flatten()[index] & ~lamp[index]), which(~lamp[index])
+    radiance, taken_by = look_behind(stage, points, seen)
     light.put(index[shown], taken(radiance, shown))
-    shadows = torch.zeros(stage.slots, len(flat), device=device)
+    shadows = torch.zeros(stage.slots, len(distance), device=device)
     shadows[:, index] = taken_by
     shape = (views, count, pixels)
     return light.map(lambda part: part.reshape(shape)), shadows.reshape(stage.slots, *shape).movedim(0, 1)
@@ -224,15 +248,14 @@ def paint_background(stage: Stage, shot: _Shot, positions: film.SubPixels, bare:
 def expose(stage: Stage, cameras: Cameras, window: Window, samples: int) -> Film:
     """The lines of a window in V views."""
     fine, coarse = film.sub_pixels(samples), film.cells(samples // 4)
-    shot = _Shot(cameras, window)
+    shot = Shot(cameras, window)
     views, pixels = len(cameras.key), shot.pixels
     seen = see_objects(stage, shot, fine)
-    front = seen.slot.reshape(views, samples, pixels)
-    bare = (front.reshape(views, samples // 4, 4, pixels) < 0).any(2)
+    bare = (seen.front.reshape(views, samples // 4, 4, pixels) < 0).any(2)
     ground, shadows = paint_background(stage, shot, coarse, bare)
     color = ground.map(lambda part: part.repeat_interleave(4, 1))
-    paint_objects(stage, shot, fine, seen, color)
-    frontmost = torch.arange(stage.slots, device=stage.device)[:, None, None] == front[:, None]
+    paint_objects(stage, shot, samples, seen, color)
+    frontmost = torch.arange(stage.slots, device=stage.device)[:, None, None] == seen.front[:, None]
 
     def on_film(values: Tensor, positions: film.SubPixels) -> Tensor:
         shaped = values.reshape(*values.shape[:-1], *window.padded)
@@ -256,12 +279,14 @@ def render_tables(
     """Pictures of scenes that share size and number of views, and linear radiance [S, M, H, W, 3]."""
     height, width, views = common_format(scenes, slots)
     where = torch.device(device)
-    samples = SAMPLES[quality]
-    parts = _parts(scenes, views, height, width, samples, where)
+    out = _Stored.empty(len(scenes) * views, slots, height, width)
+    plan = _Plan(scenes, views, height, width, SAMPLES[quality], where)
     # A training loop around us may have chosen lower precision for its own products.
     with torch.no_grad(), torch.autocast(where.type, enabled=False):
-        films = on_all_cores(lambda part: _stored_part(part, slots, samples), parts, where, progress)
-    out = _joined(films, parts)
+        if where.type == "cuda":
+            _draw_on_gpu(plan, out, progress)
+        else:
+            on_all_cores(lambda part: out.put(part, part.draw()), list(plan.parts()), where, progress)
 
     def stored(values: Tensor) -> np.ndarray:
         return values.reshape(len(scenes), views, *values.shape[1:]).numpy()
@@ -270,9 +295,9 @@ def render_tables(
     focal = np.array([[camera.focal * min(height, width) for camera in scene.cameras] for scene in scenes])
     middle = np.broadcast_to([width / 2, height / 2], (*focal.shape, 2))
     pictures = Pictures(
-        image=stored(film.to_srgb8(out.linear)),
+        image=stored(out.image),
         segment=stored(out.segment),
-        overlap=stored((out.shapes >= COVERED).sum(1, dtype=torch.uint8)),
+        overlap=stored(out.overlap),
         shapes=stored(out.shapes),
         shadows=stored(out.shadows),
         depth_order=np.stack([_nearness(scene, slots) for scene in scenes]),
@@ -284,73 +309,126 @@ def render_tables(
     return pictures, stored(out.linear)
 
 
+def _draw_on_gpu(plan: "_Plan", out: "_Stored", progress: Progress) -> None:
+    """While a part is traced, the tables of the next are built, and the pictures of the last one are fetched."""
+    fetching = torch.cuda.Stream(plan.device)  # type: ignore[no-untyped-call]
+
+    def fetch(part: _Part, drawn: _Stored, ready: torch.cuda.Event) -> None:
+        with torch.cuda.stream(fetching):
+            fetching.wait_event(ready)
+            out.put(part, drawn)
+
+    with ThreadPoolExecutor(1) as fetcher:
+        fetched = []
+        for number, part in enumerate(plan.parts()):
+            drawn = part.draw()
+            ready = torch.cuda.current_stream(plan.device).record_event()
+            fetched.append(fetcher.submit(fetch, part, drawn, ready))
+            progress(number + 1, len(plan))
+        for result in fetched:
+            result.result()
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Lines of pictures as they are stored: in bytes, so that large pictures of many scenes fit."""
+
+    linear: Tensor
+    """[V, H, W, 3] float32."""
+    image: Tensor
+    """[V, H, W, 3] u8."""
+    segment: Tensor
+    overlap: Tensor
+    shapes: Tensor
+    """[V, K, H, W] u8."""
+    shadows: Tensor
+
+    @staticmethod
+    def empty(views: int, slots: int, height: int, width: int) -> "_Stored":
+        """On the host."""
+        size, byte = (views, height, width), torch.uint8
+        return _Stored(
+            linear=torch.empty(*size, 3),
+            image=torch.empty(*size, 3, dtype=byte),
+            segment=torch.empty(size, dtype=byte),
+            overlap=torch.empty(size, dtype=byte),
+            shapes=torch.zeros(views, slots, height, width, dtype=byte),
+            shadows=torch.zeros(views, slots, height, width, dtype=byte),
+        )
+
+    @staticmethod
+    def of(film_: Film) -> "_Stored":
+        linear, shapes, shadows = film_.linear.contiguous(), *map(film.to_alpha8, (film_.shapes, film_.shadows))
+        return _Stored(
+            linear=linear,
+            image=film.to_srgb8(linear),
+            segment=segment_of(film_.visible),
+            overlap=(shapes >= COVERED).sum(1, dtype=torch.uint8),
+            shapes=shapes,
+            shadows=shadows,
+        )
+
+    def put(self, part: "_Part", drawn: "_Stored") -> None:
+        """Copy what was drawn to its place."""
+        lines = slice(part.window.top, part.window.bottom)
+        for name in ("linear", "image", "segment", "overlap"):
+            getattr(self, name)[part.views, lines].copy_(getattr(drawn, name))
+        for name in ("shapes", "shadows"):
+            slots = min(getattr(self, name).shape[1], getattr(drawn, name).shape[1])
+            getattr(self, name)[part.views, :slots, lines].copy_(getattr(drawn, name)[:, :slots])
+
+
 @dataclass(frozen=True)
 class _Part:
     """Views that are traced together, and which lines of them."""
 
     stage: Stage
     cameras: Cameras
+    views: slice
+    """Of all that are asked for."""
     window: Window
-    last: bool
-    """The last window of its views."""
+    samples: int
+
+    def draw(self) -> _Stored:
+        return _Stored.of(expose(self.stage, self.cameras, self.window, self.samples))
 
 
-def _parts(
-    scenes: Sequence[TableScene], views: int, height: int, width: int, samples: int, device: torch.device
-) -> list[_Part]:
-    """On a CPU view by view, for the caches; on a GPU many at once. Large pictures in bands of lines."""
-    most = most_at_once(device, SAMPLES_ON_CPU, SAMPLES_ON_GPU, BYTES_PER_SAMPLE)
-    line = (width + 2 * film.PAD) * samples
-    lines = max(1, min(height, most // line - 2 * film.PAD))
-    at_once = max(1, most // ((lines + 2 * film.PAD) * line)) if device.type == "cuda" else 1
-    windows = [Window(height, width, top, min(top + lines, height)) for top in range(0, height, lines)]
-    every = [(scene, view) for scene in range(len(scenes)) for view in range(views)]
-    parts: list[_Part] = []
-    stage, built = None, None
-    for start in range(0, len(every), at_once):
-        group = every[start : start + at_once]
-        used = sorted({scene for scene, _ in group})
-        if built != used:
-            chosen = [scenes[scene] for scene in used]
-            stage, built = Stage.of(chosen, max(len(scene.objects) for scene in chosen), device), used
-        cameras = Cameras.of([(used.index(scene), view, scenes[scene]) for scene, view in group], device)
-        parts += [_Part(stage, cameras, window, window is windows[-1]) for window in windows]  # type: ignore[arg-type]
-    return parts
+class _Plan:
+    """How the work is cut: on a CPU view by view, for the caches; on a GPU many at once. Large pictures in bands."""
 
+    def __init__(
+        self,
+        scenes: Sequence[TableScene],
+        views: int,
+        height: int,
+        width: int,
+        samples: int,
+        device: torch.device,
+    ) -> None:
+        self.scenes, self.samples, self.device = scenes, samples, device
+        most = most_at_once(device, SAMPLES_ON_CPU, SAMPLES_ON_GPU, BYTES_PER_SAMPLE)
+        line = (width + 2 * film.PAD) * samples
+        lines = max(1, min(height, most // line - 2 * film.PAD))
+        self.at_once = max(1, most // ((lines + 2 * film.PAD) * line)) if device.type == "cuda" else 1
+        self.windows = [Window(height, width, top, min(top + lines, height)) for top in range(0, height, lines)]
+        self.every = [(scene, view) for scene in range(len(scenes)) for view in range(views)]
 
-@dataclass(frozen=True)
-class _Stored:
-    """Lines of pictures as they are stored, on the host: in bytes, so that large pictures of many scenes fit."""
+    def __len__(self) -> int:
+        return math.ceil(len(self.every) / self.at_once) * len(self.windows)
 
-    linear: Tensor
-    """[V, H, W, 3] float32."""
-    segment: Tensor
-    shapes: Tensor
-    """[V, K, H, W] u8."""
-    shadows: Tensor
-
-
-def _stored_part(part: _Part, slots: int, samples: int) -> _Stored:
-    out = expose(part.stage, part.cameras, part.window, samples)
-
-    def fitted(values: Tensor) -> Tensor:
-        """[V, K, ...] u8 with as many slots as asked for."""
-        alpha = film.to_alpha8(values)[:, :slots]
-        missing = slots - alpha.shape[1]
-        return torch.cat([alpha, alpha.new_zeros(len(alpha), missing, *alpha.shape[2:])], 1).cpu()
-
-    return _Stored(out.linear.cpu(), segment_of(out.visible).cpu(), fitted(out.shapes), fitted(out.shadows))
-
-
-def _joined(films: Sequence[_Stored], parts: Sequence[_Part]) -> _Stored:
-    """Bands to pictures, pictures of all views."""
-    ends = [number + 1 for number, part in enumerate(parts) if part.last]
-    groups = [films[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-    def joined(name: str, lines: int) -> Tensor:
-        return torch.cat([torch.cat([getattr(band, name) for band in group], lines) for group in groups])
-
-    return _Stored(joined("linear", 1), joined("segment", 1), joined("shapes", 2), joined("shadows", 2))
+    def parts(self) -> Iterator[_Part]:
+        """One after another: tables are built when they are asked for."""
+        stage, built = None, None
+        for start in range(0, len(self.every), self.at_once):
+            views = slice(start, min(start + self.at_once, len(self.every)))
+            used = sorted({scene for scene, _ in self.every[views]})
+            if stage is None or built != used:
+                chosen = [self.scenes[scene] for scene in used]
+                stage, built = Stage.of(chosen, max(len(scene.objects) for scene in chosen), self.device), used
+            group = [(used.index(scene), view, self.scenes[scene]) for scene, view in self.every[views]]
+            cameras = Cameras.of(group, self.device)
+            for window in self.windows:
+                yield _Part(stage, cameras, views, window, self.samples)
 
 
 def common_format(scenes: Sequence[TableScene], slots: int) -> tuple[int, int, int]:
@@ -376,6 +454,6 @@ def _nearness(scene: TableScene, slots: int) -> np.ndarray:
     """[M, K]: minus the distance to the middle of each object; -inf for unused slots."""
     near = np.full((len(scene.cameras), slots), -np.inf, np.float32)
     for slot, thing in enumerate(scene.objects):
-        center, _ = bounding_ball(thing, parts_of(thing.kind, thing.sizes))
+        center = middle_of(thing)
         near[:, slot] = [-math.dist(camera.location, center) for camera in scene.cameras]
     return near

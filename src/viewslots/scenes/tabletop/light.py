@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from viewslots.scenes.film import fraction, mix, turn
-from viewslots.scenes.geometry import Vec
+from viewslots.scenes.geometry import Vec, has_kernel
 from viewslots.scenes.materials import fresnel
 from viewslots.scenes.tabletop.meet import (
     ITEM_BITS,
     Rays,
+    around_of,
     blocked_by,
     meet_objects,
     meet_surroundings,
@@ -83,12 +84,12 @@ class Coat(Rows):
     """Share of the glossy lobe: Fresnel's, 1 for metal."""
 
 
-def around_of(stage: Stage, row: Tensor) -> Surroundings:
-    """The surroundings of each ray; one row for all where there is but one scene."""
-    return stage.around if stage.rows == 1 else stage.around.take(row)
-
-
 def coat_of(stage: Stage, points: Points, least: float = 0.0) -> Coat:
+    """What points are made of, with an alpha of at `least` that."""
+    if has_kernel(stage.device):
+        from viewslots.scenes.tabletop.coat_cuda import coat_cuda
+
+        return coat_cuda(stage, points, least)
     finish = stage.finishes.take(points.finish)
     facing = points.normal.dot(points.viewer).clamp(1e-3, 1)
     gloss = torch.where(finish.metal, 1.0, fresnel(facing, finish.ior))  # type: ignore[arg-type]
@@ -178,7 +179,7 @@ def free_of_table(stage: Stage, points: Points, lit: Lit) -> Lit:
     end = points.position.z + lit.heading.z * lit.distance
     index = which((torch.minimum(points.position.z, end) < -1e-3) & (lit.strength > 0))
     rays = points.rays(lit.heading).take(index)
-    met, _ = meet_table(around_of(stage, rays.row), rays.origin, rays.heading)
+    met, _ = meet_table(around_of(stage, rays.row), rays)
     strength = lit.strength.clone()
     strength[index] *= met >= lit.distance[index] - 2 * OFFSET
     return replace(lit, strength=strength)
@@ -275,6 +276,10 @@ def mirrored(stage: Stage, normal: Vec, viewer: Vec, alpha: Tensor, u: Tensor, v
 def lamps_ahead(stage: Stage, rays: Rays, nearest: Tensor) -> tuple[Tensor, Vec, Tensor]:
     """Distance of the lamp that each ray meets first before `nearest` (else that), its radiance (else 0), and how
     densely `shine` samples it there."""
+    if has_kernel(stage.device):
+        from viewslots.scenes.tabletop.light_cuda import lamps_ahead_cuda
+
+        return lamps_ahead_cuda(stage, rays, nearest)
     zero = torch.zeros_like(nearest)
     light, density = Vec(zero, zero, zero), zero
     for number in range(stage.lamp_slots):
@@ -303,8 +308,7 @@ def incoming(stage: Stage, rays: Rays, place: Places, density: Tensor, sky: Vec)
 
     `density` is how densely the rays were sampled where they share the lamps with `shine`; 0 leaves the lamps to it.
     """
-    around = around_of(stage, rays.row)
-    distance, normal, finish = meet_surroundings(around, rays.origin, rays.heading)
+    distance, normal, finish = meet_surroundings(stage, rays)
     entry, surface = meet_objects(stage, rays)
     nearest = torch.minimum(distance, entry)
     reach, light, other = lamps_ahead(stage, rays, nearest)
@@ -375,6 +379,10 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     To scattered rays the sky is as bright as walls may be (`around.pedestal`), so that they bring much the same
     wherever they go; what it has beyond that is sampled as a lamp, here too.
     """
+    if has_kernel(stage.device):
+        from viewslots.scenes.tabletop.light_cuda import bounced_cuda
+
+        return bounced_cuda(stage, points, coat)
     total = points.normal.map(torch.zeros_like)
     index = which(~coat.metal)
     some, under = points.take(index), coat.take(index)
@@ -403,27 +411,40 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     return total
 
 
-def look(stage: Stage, points: Points, seen: Tensor | None = None) -> tuple[Vec, Tensor]:
-    """Radiance of points towards their viewers, and the share of the lamps' light that each object takes [K, P].
+def lit_by_lamps(stage: Stage, points: Points, coat: Coat, light: Vec, shadows: bool) -> tuple[Vec, Tensor]:
+    """`light` and the direct light of lamps, and if asked for, the share of it that each object takes [K, P]."""
+    if has_kernel(stage.device):
+        from viewslots.scenes.tabletop.light_cuda import lit_by_lamps_cuda
 
-    Only points in `seen` are given bounced light, all where it is None.
-    """
-    coat = coat_of(stage, points)
-    if seen is None:
-        light = bounced(stage, points, coat)
-    else:
-        light = points.normal.map(torch.zeros_like)
-        light.put(seen, bounced(stage, points.take(seen), coat.take(seen)))
-    taken_by = torch.zeros(stage.slots, len(points.row), device=stage.device)
+        return lit_by_lamps_cuda(stage, points, coat, light, shadows)
+    taken_by = torch.zeros(stage.slots if shadows else 0, len(points.row), device=stage.device)
     full = torch.zeros_like(points.normal.x)
     for number in range(stage.lamp_slots):
         lamp = lamp_of(stage, points.row, number)
         lit = free_of_table(stage, points, shine(lamp, points, *points.place.even(101 + number)))
         slot, point = shadowed_by(stage, points, lit)
-        power = lit.strength * (lamp.radiance.x + lamp.radiance.y + lamp.radiance.z)
-        full = full + power
-        taken_by[slot, point] += power[point]
+        if shadows:
+            power = lit.strength * (lamp.radiance.x + lamp.radiance.y + lamp.radiance.z)
+            full = full + power
+            taken_by[slot, point] += power[point]
         strength = lit.strength.clone()
         strength[point] = 0.0
         light = light + (reflected(coat, points, lit) * lamp.radiance).scaled(strength)
     return light, taken_by / full.clamp_min(1e-20)
+
+
+def look(stage: Stage, points: Points) -> Vec:
+    """Radiance of points towards their viewers."""
+    coat = coat_of(stage, points)
+    return lit_by_lamps(stage, points, coat, bounced(stage, points, coat), shadows=False)[0]
+
+
+def look_behind(stage: Stage, points: Points, seen: Tensor) -> tuple[Vec, Tensor]:
+    """The same for the background, and the share of the lamps' light that each object takes [K, P].
+
+    Only points in `seen` are given bounced light.
+    """
+    coat = coat_of(stage, points)
+    light = points.normal.map(torch.zeros_like)
+    light.put(seen, bounced(stage, points.take(seen), coat.take(seen)))
+    return lit_by_lamps(stage, points, coat, light, shadows=True)

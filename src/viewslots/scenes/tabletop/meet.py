@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from viewslots.scenes.geometry import Vec
+from viewslots.scenes.geometry import Vec, has_kernel
 from viewslots.scenes.tabletop.stage import (
     CLOTH,
     FLOOR,
@@ -283,8 +283,14 @@ def _turned(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Ten
     return cos * x + sin * y, cos * y - sin * x
 
 
-def meet_table(around: Surroundings, origin: Vec, heading: Vec) -> tuple[Tensor, Vec]:
+def around_of(stage: Stage, row: Tensor) -> Surroundings:
+    """The surroundings of each ray; one row for all where there is but one scene."""
+    return stage.around if stage.rows == 1 else stage.around.take(row)
+
+
+def meet_table(around: Surroundings, rays: Rays) -> tuple[Tensor, Vec]:
     """Distance to the table and its legs (inf where they are missed), and the normal there."""
+    origin, heading = rays.origin, rays.heading
     x, y = _turned(origin.x, origin.y, around.table_cos, around.table_sin)
     dx, dy = _turned(heading.x, heading.y, around.table_cos, around.table_sin)
     local, way = Vec(x, y, origin.z), Vec(dx, dy, heading.z)
@@ -336,8 +342,9 @@ def _meet_post(
     return distance, normal
 
 
-def meet_room(around: Surroundings, origin: Vec, heading: Vec) -> tuple[Tensor, Vec, Tensor]:
+def meet_room(around: Surroundings, rays: Rays) -> tuple[Tensor, Vec, Tensor]:
     """Distance to floor or walls (inf where the ray leaves above them), the normal there, FLOOR or WALLS."""
+    origin, heading = rays.origin, rays.heading
     x, y = _turned(origin.x - around.room_x, origin.y - around.room_y, around.room_cos, around.room_sin)
     dx, dy = _turned(heading.x, heading.y, around.room_cos, around.room_sin)
     _, far_x = _slab(x, dx, around.room_length)
@@ -361,12 +368,17 @@ def meet_room(around: Surroundings, origin: Vec, heading: Vec) -> tuple[Tensor, 
     return torch.minimum(floor, wall), normal, torch.where(down, FLOOR, WALLS)
 
 
-def meet_surroundings(around: Surroundings, origin: Vec, heading: Vec) -> tuple[Tensor, Vec, Tensor]:
+def meet_surroundings(stage: Stage, rays: Rays) -> tuple[Tensor, Vec, Tensor]:
     """Distance to table or room (inf: the environment), the normal there, and the number of the finish."""
-    distance, normal, which_one = meet_room(around, origin, heading)
-    table, facing = meet_table(around, origin, heading)
+    if has_kernel(stage.device):
+        from viewslots.scenes.tabletop.meet_cuda import meet_surroundings_cuda
+
+        return meet_surroundings_cuda(stage, rays)
+    around = around_of(stage, rays.row)
+    distance, normal, which_one = meet_room(around, rays)
+    table, facing = meet_table(around, rays)
     nearer = table < distance
-    point = origin + heading.scaled(torch.where(nearer, table, 0.0))
+    point = rays.at(torch.where(nearer, table, 0.0))
     x, y = _turned(point.x, point.y, around.table_cos, around.table_sin)
     on_cloth = (x.abs() <= around.cloth_length) & (y.abs() <= around.cloth_width) & (point.z > -1e-4)
     hung = (around.cloth_length >= around.half_length) & (around.cloth_width >= around.half_width)

@@ -4,9 +4,11 @@ A row is a scene. Objects are numbered over all rows (row * K + slot), parts ove
 parts: a ray follows first index and count from one table to the next.
 """
 
+import functools
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +31,8 @@ SEAM = 1e-6
 """By how much neighbouring pieces overlap in metres, so that no ray slips between them."""
 
 R = TypeVar("R", bound="Rows")
+WHOLE, FLAG = {"dtype": torch.long}, {"dtype": torch.bool}
+"""Of columns that are not float32."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,29 @@ class Rows:
 
     def take(self: R, index: Tensor) -> R:
         """The rows of these numbers."""
-        return type(self)(**{field.name: _column(getattr(self, field.name), index) for field in fields(self)})
+        return type(self)(**{each.name: _column(getattr(self, each.name), index) for each in fields(self)})
+
+    @classmethod
+    def columns(cls) -> dict[str, int]:
+        """First column of each field in a table of numbers; that of "end" is the width of the table."""
+        widths = [_WIDTHS[each.type] for each in fields(cls)]
+        return dict(
+            zip((*(each.name for each in fields(cls)), "end"), itertools.accumulate(widths, initial=0), strict=True)
+        )
+
+    @classmethod
+    def of(cls: type[R], table: Tensor) -> R:
+        """From a table of numbers [N, columns]."""
+        left = list(table.T.contiguous().unbind(0))
+        values: dict[str, Any] = {}
+        for each in fields(cls):
+            first, *more = (left.pop(0) for _ in range(_WIDTHS[each.type]))
+            if each.type is Tensor:
+                values[each.name] = first.to(each.metadata.get("dtype", torch.float32))
+            else:
+                vectors = [Vec(*three) for three in zip(*[iter((first, *more))] * 3, strict=True)]
+                values[each.name] = vectors[0] if each.type is Vec else Map(*vectors)
+        return cls(**values)
 
 
 def taken(vector: Vec, index: Tensor) -> Vec:
@@ -70,6 +96,9 @@ class Map(Rows):
         return self.x.scaled(n.x) + self.y.scaled(n.y) + self.z.scaled(n.z)
 
 
+_WIDTHS: dict[Any, int] = {Tensor: 1, Vec: 3, Map: 12}
+
+
 @dataclass(frozen=True)
 class Objects(Rows):
     """Numbered row * K + slot."""
@@ -78,20 +107,20 @@ class Objects(Rows):
     """Of the bounding ball."""
     bound: Tensor
     """Radius of that ball, negative for unused slots."""
-    first: Tensor
+    first: Tensor = field(metadata=WHOLE)
     """Its first part."""
-    count: Tensor
+    count: Tensor = field(metadata=WHOLE)
 
 
 @dataclass(frozen=True)
 class Parts(Rows):
-    shape: Tensor
+    shape: Tensor = field(metadata=WHOLE)
     """TURNED, RING or SOLID."""
-    first: Tensor
+    first: Tensor = field(metadata=WHOLE)
     """First piece or face."""
-    count: Tensor
-    finish: Tensor
-    slot: Tensor
+    count: Tensor = field(metadata=WHOLE)
+    finish: Tensor = field(metadata=WHOLE)
+    slot: Tensor = field(metadata=WHOLE)
     """Of the object it belongs to."""
     to_part: Map
     middle: Vec
@@ -107,7 +136,7 @@ class Parts(Rows):
 class Pieces(Rows):
     """Of profiles: r^2 = a + b z + c z^2 where low <= z <= high. Flat ones: z = a where low <= r^2 <= high."""
 
-    flat: Tensor
+    flat: Tensor = field(metadata=FLAG)
     a: Tensor
     b: Tensor
     c: Tensor
@@ -123,8 +152,8 @@ class Faces(Rows):
 
 @dataclass(frozen=True)
 class Finishes(Rows):
-    pattern: Tensor
-    metal: Tensor
+    pattern: Tensor = field(metadata=WHOLE)
+    metal: Tensor = field(metadata=FLAG)
     to_texture: Map
     """From the world to periods of the texture."""
     first: Vec
@@ -150,7 +179,7 @@ class Lamps(Rows):
 class Surroundings(Rows):
     """Table and room of every row; angles as cosine and sine."""
 
-    round: Tensor
+    round: Tensor = field(metadata=FLAG)
     half_length: Tensor
     half_width: Tensor
     thickness: Tensor
@@ -173,14 +202,28 @@ class Surroundings(Rows):
     environment: Vec
     pedestal: Vec
     """About the radiance of the walls; see light.bounced."""
-    finish: Tensor
+    finish: Tensor = field(metadata=WHOLE)
     """Number of the table's finish; those of cloth, floor and walls follow."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The numbers of a stage as rows [N, columns], which kernels follow."""
+
+    objects: Tensor
+    parts: Tensor
+    pieces: Tensor
+    faces: Tensor
+    finishes: Tensor
+    lamps: Tensor
+    around: Tensor
 
 
 @dataclass(frozen=True)
 class Stage:
     """Everything but the rays."""
 
+    tables: Tables
     objects: Objects
     parts: Parts
     pieces: Pieces
@@ -241,11 +284,10 @@ class _Builder:
         for finish in (thing.finish, thing.accent):
             finishes.append(len(self.finishes))
             self._add_finish(finish, body_to_world, thing.location)
-        parts = parts_of(thing.kind, thing.sizes)
+        parts, middle, radius = _body(thing.kind, tuple(thing.sizes.items()))
         for part in parts:
             self._add_part(part, body_to_world, thing.location, (finishes[part.accent], slot))
-        center, radius = bounding_ball(thing, parts)
-        self.objects.append((*center, radius, first, len(parts)))
+        self.objects.append((*_placed(thing, middle), radius, first, len(parts)))
 
     def _add_part(self, part: Part, axes: Matrix, location: Vec3, wears: tuple[int, int]) -> None:
         turn = _product(axes, part.axes)
@@ -297,35 +339,18 @@ class _Builder:
         ))  # fmt: skip
 
     def stage(self, device: torch.device | str) -> Stage:
-        objects, parts = _columns(self.objects, 6, device), _columns(self.parts, 27, device)
-        pieces, faces = _columns(self.pieces, 6, device), _columns(self.faces, 4, device)
-        finishes, lamps = _columns(self.finishes, 22, device), _columns(self.lamps, 16, device)
-        around = _columns(self.around, 24, device)
-        return Stage(
-            objects=Objects(Vec(*objects[:3]), objects[3], *map(_whole, objects[4:])),
-            parts=Parts(
-                **dict(zip(("shape", "first", "count", "finish", "slot"), map(_whole, parts[:5]), strict=True)),
-                to_part=_map(parts[5:17]), middle=Vec(*parts[17:20]), half=Vec(*parts[20:23]),
-                ring=Vec(*parts[23:26]), sine=parts[26],
-            ),
-            pieces=Pieces(pieces[0] > 0, *pieces[1:]),
-            faces=Faces(Vec(*faces[:3]), faces[3]),
-            finishes=Finishes(
-                _whole(finishes[0]), finishes[1] > 0, _map(finishes[2:14]), Vec(*finishes[14:17]),
-                Vec(*finishes[17:20]), *finishes[20:],
-            ),
-            lamps=Lamps(
-                Vec(*lamps[0:3]), Vec(*lamps[3:6]), Vec(*lamps[6:9]), Vec(*lamps[9:12]), Vec(*lamps[12:15]), lamps[15]
-            ),
-            around=Surroundings(
-                **dict(zip([field.name for field in fields(Surroundings)][1:17], around[1:17], strict=True)),
-                round=around[0] > 0, environment=Vec(*around[17:20]), pedestal=Vec(*around[20:23]),
-                finish=_whole(around[23]),
-            ),
-            circle=circle().to(device),
-            slots=self.slots,
-            lamp_slots=self.lamp_slots,
-        )  # fmt: skip
+        kinds: dict[str, type[Rows]] = {
+            "objects": Objects, "parts": Parts, "pieces": Pieces, "faces": Faces, "finishes": Finishes, "lamps": Lamps,
+            "around": Surroundings,
+        }  # fmt: skip
+        tables = {name: _table(getattr(self, name), kind).to(device) for name, kind in kinds.items()}
+        columns: dict[str, Any] = {name: kind.of(tables[name]) for name, kind in kinds.items()}
+        return Stage(Tables(**tables), **columns, circle=_circle(device), slots=self.slots, lamp_slots=self.lamp_slots)
+
+
+@functools.cache
+def _circle(device: torch.device | str) -> Tensor:
+    return circle().to(device)
 
 
 def wall_radiance(scene: TableScene) -> Vec3:
@@ -343,15 +368,28 @@ def wall_radiance(scene: TableScene) -> Vec3:
     return guess[0], guess[1], guess[2]
 
 
-def bounding_ball(thing: Thing, parts: Sequence[Part]) -> tuple[Vec3, float]:
-    """Around the middle of the body, in the world."""
+@functools.lru_cache(maxsize=4096)
+def _body(kind: str, sizes: tuple[tuple[str, float], ...]) -> tuple[list[Part], Vec3, float]:
+    """Parts of a body, and a ball around it in its own frame."""
+    parts = parts_of(kind, dict(sizes))
     outlines = [part.outline() for part in parts]
     centers, radii = np.concatenate([c for c, _ in outlines]), np.concatenate([r for _, r in outlines])
     middle = ((centers - radii[:, None]).min(0) + (centers + radii[:, None]).max(0)) / 2
     radius = float((np.sqrt(((centers - middle) ** 2).sum(-1)) + radii).max())
-    x, y, z = (thing.location[i] + _dot(thing.axes[i], middle.tolist()) for i in range(3))
+    x, y, z = middle.tolist()
     # What the outlines miss.
-    return (x, y, z), 1.01 * radius
+    return parts, (x, y, z), 1.01 * radius
+
+
+def _placed(thing: Thing, point: Vec3) -> Vec3:
+    """A point of the body in the world."""
+    x, y, z = (thing.location[i] + _dot(thing.axes[i], point) for i in range(3))
+    return x, y, z
+
+
+def middle_of(thing: Thing) -> Vec3:
+    """Of the ball around an object, in the world."""
+    return _placed(thing, _body(thing.kind, tuple(thing.sizes.items()))[1])
 
 
 def _piece(piece: Piece) -> tuple[float, ...]:
@@ -374,15 +412,6 @@ def _product(a: Matrix, b: Matrix) -> list[list[float]]:
     return [[sum(a[i][k] * b[k][j] for k in range(3)) for j in range(3)] for i in range(3)]
 
 
-def _columns(rows: list[tuple[float, ...]], width: int, device: torch.device | str) -> list[Tensor]:
-    """A tensor a column, in single precision. An empty table has one row of zeros, so that it can be gathered from."""
-    table = torch.tensor(rows or [(0.0,) * width], dtype=torch.float64)
-    return list(table.T.contiguous().to(torch.float32).to(device).unbind(0))
-
-
-def _whole(column: Tensor) -> Tensor:
-    return column.to(torch.long)
-
-
-def _map(columns: list[Tensor]) -> Map:
-    return Map(*(Vec(*columns[i : i + 3]) for i in range(0, 12, 3)))
+def _table(rows: list[tuple[float, ...]], kind: type[Rows]) -> Tensor:
+    """In single precision. An empty table has one row of zeros, so that it can be gathered from."""
+    return torch.tensor(rows or [(0.0,) * kind.columns()["end"]], dtype=torch.float64).to(torch.float32)

@@ -1,0 +1,56 @@
+"""Pages of stored arrays that will be read soon: the system is told, and the disk fetches them meanwhile.
+
+Reading a memory map waits for the disk page by page, with one request under way. Told beforehand, the system keeps many
+under way and nobody waits. A hint and nothing more: what is read stays the same, and where there is no such call
+nothing happens.
+"""
+
+import mmap
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from viewslots.data.sharded import ShardedArray, StoredArray
+
+PAGE = mmap.ALLOCATIONGRANULARITY
+
+
+class ReadAhead:
+    """Rows of an array [S, M, ...] in files; of one in memory there is nothing to fetch."""
+
+    def __init__(self, array: StoredArray) -> None:
+        parts = array.parts if isinstance(array, ShardedArray) else (array,)
+        self._starts = np.cumsum([0, *map(len, parts)])
+        self._views, self._bytes = array.shape[1], array.nbytes // max(array.shape[0] * array.shape[1], 1)
+        self._maps = [part for part in parts if isinstance(part, np.memmap) and isinstance(part.base, mmap.mmap)]
+        if len(self._maps) < len(parts) or not hasattr(mmap, "MADV_WILLNEED"):
+            self._maps = []
+
+    def expect(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> None:
+        """These views of these scenes come soon; views below 0 are none."""
+        if not self._maps:
+            return
+        row, column = np.nonzero(table >= 0)
+        scene = np.asarray(scenes)[row]
+        part = np.searchsorted(self._starts, scene, side="right") - 1
+        first = ((scene - self._starts[part]) * self._views + table[row, column]) * self._bytes
+        for number in np.unique(part):
+            array = self._maps[number]
+            for start, end in page_runs(first[part == number] + array.offset % PAGE, self._bytes):
+                _will_need(array.base, start, end)
+
+
+def page_runs(starts: Int[np.ndarray, "n"], length: int) -> list[tuple[int, int]]:
+    """Whole pages that cover these stretches of bytes, neighbours joined, in rising order."""
+    starts = np.sort(starts)
+    low, high = starts // PAGE * PAGE, -(-(starts + length) // PAGE) * PAGE
+    apart = np.flatnonzero(low[1:] > high[:-1])
+    return list(zip(low[[0, *(apart + 1)]].tolist(), high[[*apart, -1]].tolist(), strict=True))
+
+
+def _will_need(mapped: Any, start: int, end: int) -> None:
+    with suppress(OSError):  # a file system that knows no hints
+        mapped.madvise(mmap.MADV_WILLNEED, start, min(end, len(mapped)) - start)
