@@ -19,7 +19,7 @@ from shape_world import make_shapes
 
 from viewslots.cli import COMMANDS
 from viewslots.errors import UserError
-from viewslots.ranks import ALONE
+from viewslots.ranks import ALONE, a_gpu_each, local_device
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 COUNTS = ("--train-scenes", "5", "--valid-scenes", "2", "--test-scenes", "0", "--batch", "2")
@@ -164,3 +164,21 @@ def test_one_process_is_a_team() -> None:
     assert ALONE.told(lambda: 5) == 5
     with pytest.raises(UserError, match="no"):
         list(ALONE.spread([1], lambda job: (_ for _ in ()).throw(UserError("no"))))
+
+
+@pytest.mark.parametrize(("rank", "gpus", "index"), [("0", 1, 0), ("3", 8, 3), ("3", 2, 1), ("5", 1, 0)])
+def test_ranks_share_gpus_where_there_are_fewer(
+    rank: str, gpus: int, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    assert (local_device("cuda").index, str(local_device("cpu"))) == (index, "cpu")
+
+
+def test_training_wants_a_gpu_for_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    a_gpu_each()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(UserError, match="3 processes on a machine with 2"):
+        a_gpu_each()

@@ -102,8 +102,17 @@ ALONE = Team()
 
 
 def local_device(device: str) -> torch.device:
-    """On a machine with several GPUs each rank has its own."""
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else torch.device(device)
+    """Each rank of a machine has a GPU of its own; where there are fewer GPUs than ranks, some share one."""
+    if device != "cuda":
+        return torch.device(device)
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1))
+
+
+def a_gpu_each() -> None:
+    """Ranks whose GPUs talk to one another cannot share one."""
+    ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if ranks > gpus:
+        raise UserError(f"{ranks} processes on a machine with {gpus} GPU(s): training needs a GPU for each process")
 
 
 def was_restarted() -> bool:
@@ -115,14 +124,17 @@ Kind = TypeVar("Kind", bound=Team)
 
 
 @contextmanager
-def joined(kind: Callable[..., Kind], device: torch.device, advice: str) -> Iterator[Kind]:
-    """All processes of torchrun, or this one alone. `advice`: what to do when another one is lost."""
+def joined(kind: Callable[..., Kind], device: torch.device, advice: str, backend: str = "gloo") -> Iterator[Kind]:
+    """All processes of torchrun, or this one alone. `advice`: what to do when another one is lost.
+
+    `backend`: how their devices talk, if they do; the hosts talk by gloo.
+    """
     if "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
         yield kind()
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    enter_group("nccl" if device.type == "cuda" else "gloo")
+    enter_group(backend)
     try:
         hosts = dist.new_group(backend="gloo", timeout=PATIENCE)
         yield kind(dist.get_rank(), dist.get_world_size(), hosts)
