@@ -247,7 +247,9 @@ def map_array(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """The array as a read-only memory map. Checked first: a map beyond the end of a file would kill the process."""
     with open_regular(path) as file, plain_errors("mapping", path):
         offset = _check(file, path, shape, dtype)
-        return np.memmap(file, dtype=DESCR[dtype], mode="r", offset=offset, shape=shape)
+        mapped = np.memmap(file, dtype=DESCR[dtype], mode="r", offset=offset, shape=shape)
+        mapped.filename = str(path.absolute())  # for `require_whole`; numpy finds none in a handle
+        return mapped
 
 
 def _check(file: IO[bytes], path: Path, shape: tuple[int, ...], dtype: str) -> int:

@@ -32,8 +32,8 @@ LAUNCH = {"BLOCK": 32, "num_warps": 1, "num_stages": 1, "enable_fp_fusion": Fals
 def columns_of(kind: type[Rows], *names: str, begins: str = "") -> list[tl.constexpr]:
     """Where fields begin in a row of the table; "end" is its width.
 
-    Fields that kernels read together are named together, "a b c": they must lie side by side, a number each. The one that kernels read
-    at the start of a row, without a name for its column, is `begins`.
+    Fields that kernels read together are named together, "a b c": they must lie side by side, a number each. The one
+    that kernels read at the start of a row, without a name for its column, is `begins`.
     """
     columns = kind.columns()
     assert not begins or columns[begins] == 0, f"{kind.__name__} does not begin with {begins}"
