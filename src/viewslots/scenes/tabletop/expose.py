@@ -317,7 +317,7 @@ def _drawn(
 
 
 def _by_scene(values: Tensor, scenes: Sequence[TableScene]) -> np.ndarray:
-    return values.reshape(len(scenes), -1, *values.shape[1:]).numpy()
+    return values.reshape(len(scenes), len(scenes[0].cameras), *values.shape[1:]).numpy()
 
 
 def _pictures(scenes: Sequence[TableScene], slots: int, drawn: "_Stored") -> Pictures:
