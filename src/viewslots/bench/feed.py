@@ -115,7 +115,6 @@ def _rate(data: Path, files: Sequence[Path], what: str, epoch: int, batch: int, 
     feed = StoredFeed(split, seed=seed, batch=batch, size=size, camera=False, device=cpu, ranks=Ranks())
     if what == UNTOLD:
         feed.steps_ahead = 0
-        feed.data.expect = lambda scenes, table: None  # type: ignore[method-assign]
     feed.order(epoch)
     first, steps = epoch * feed.batches, min(STEPS, feed.batches)
     start = time.perf_counter()

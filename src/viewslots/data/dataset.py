@@ -54,6 +54,14 @@ class SceneDataset:
         self._counts = split.view_counts
         self._ahead = ReadAhead(split["image"])
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_ahead"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Another process has maps of its own."""
+        vars(self).update(state)
+        self._ahead = ReadAhead(self.split["image"])
+
     def __len__(self) -> int:
         return len(self.split)
 
@@ -77,8 +85,13 @@ class SceneDataset:
 
     def expect(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> None:
         """This batch will be asked for soon: the disk may fetch its pictures meanwhile."""
-        if self._resident is None:
+        if self.reads_disk:
             self._ahead.expect(scenes, table)
+
+    @property
+    def reads_disk(self) -> bool:
+        """Whether pictures are fetched from files, and the system can be told beforehand."""
+        return self._resident is None and self._ahead.useful
 
     def truth(self, scenes: Sequence[int], views: ViewChoice | None = None, padded_to: int = 0) -> SceneTruth:
         """The truth for the batch of the same arguments, as far as it is stored."""
@@ -94,7 +107,7 @@ class SceneDataset:
 
         counts = None
         if "num_objects" in self.split:
-            counts = torch.from_numpy(np.asarray(self.split["num_objects"])[list(scenes)]).to(self.device)
+            counts = torch.from_numpy(self.split["num_objects"][list(scenes)]).to(self.device)
         mask = torch.from_numpy(table != PADDING).to(self.device)
         tensors = {key: chosen(key) for key in TRUTH_OF_VIEWS}
         lasting = not self.split.per_view_masks or table.shape[1] == 1

@@ -123,7 +123,7 @@ class Training:
         self.narrator.step(self.done)
 
     def batch_of(self, step: int) -> SceneBatch:
-        return self.parts.feed(step, self.settings.views_at(step), self.settings.optimisation.within_at(step))
+        return self.parts.feed(step, *self.settings.shown_at(step))
 
     def look_after(self, signal: int, save: bool) -> None:
         """What is due between two steps. The order is fixed, and a checkpoint comes last: it lacks nothing."""
