@@ -557,6 +557,18 @@ def test_keys_and_shards_are_mapped_when_they_are_asked_for(many: Path) -> None:
     assert in_child(work) == 0
 
 
+def test_opening_opens_each_file_once(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, plain = list[Path](), os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, *words, **named: (opened.append(path), plain(path, *words, **named))[1]
+    )
+    store = Store.open(many)
+    assert sorted(opened) == sorted(path for path in many.rglob("*") if path.is_file())
+    opened.clear()
+    assert len(store.split("train")) == MANY
+    assert not opened
+
+
 def test_an_unpickled_dataset_maps_the_files_again(many: Path, whole: Path) -> None:
     for folder in (many, whole):
         data = SceneDataset(Store.open(folder).split("train"))

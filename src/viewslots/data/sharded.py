@@ -1,5 +1,6 @@
 """An array whose rows lie in several files, read as if it were one."""
 
+import math
 import operator
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ class ShardedArray:
         self.starts = (0, *accumulate(shard.shape[0] for shard in shards))
         self.shape = (self.starts[-1], *shards[0].shape[1:])
         self.dtype = dtype
-        self.nbytes = int(np.prod(self.shape, dtype=object)) * dtype.itemsize
+        self.nbytes = math.prod(self.shape) * dtype.itemsize
         self._maps: dict[int, NDArray[Any]] = {}
         _remember(self)
 

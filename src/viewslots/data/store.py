@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -192,7 +193,7 @@ class Store:
         plan = self.meta.plan
         parts = plan.parts(split)
         for part in parts:
-            real = _inside(self.path, part.folder, self._root)
+            real, size = _inside(self.path, part.folder, self._root), plan.part_size(part)
             for name in plan.files_of(part):
                 path = real / Path(name).name
                 if path.is_symlink():
@@ -200,10 +201,10 @@ class Store:
                 with open_regular(path) as file, plain_errors("reading", path):
                     if name.endswith(".npy"):
                         key = KEYS[Path(name).stem]
-                        _check(file, path, key.shape(plan.part_size(part)), key.dtype)
-                    size = os.fstat(file.fileno()).st_size
-                if size != self.meta.files[name].bytes:
-                    raise UserError(f"{path}: {size} bytes long where {META} says {self.meta.files[name].bytes}")
+                        _check(file, path, key.shape(size), key.dtype)
+                    found, known = os.fstat(file.fileno()).st_size, self.meta.files[name].bytes
+                if found != known:
+                    raise UserError(f"{path}: {found} bytes long where {META} says {known}")
         self._refuse_others(split, {part.folder for part in parts})
 
     def _refuse_others(self, split: str, ours: set[str]) -> None:
@@ -295,13 +296,16 @@ def _require_room(handle: int, path: Path) -> None:
 
 def _check(file: IO[bytes], path: Path, shape: tuple[int, ...], dtype: str) -> int:
     """Where the data start, once header and real size agree with what is promised."""
-    found, offset = _read_header(file, path)
-    expected = {"descr": DESCR[dtype], "fortran_order": False, "shape": shape}
-    for name, value in expected.items():
-        if type(found[name]) is not type(value) or found[name] != value:
-            raise UserError(f"{path}: header says {name} {shown(found[name])}, but it must be {value!r}")
+    offset = HEADER_BYTES
+    if file.read(HEADER_BYTES) != header(shape, dtype):  # not as we write it
+        file.seek(0)
+        found, offset = _read_header(file, path)
+        expected = {"descr": DESCR[dtype], "fortran_order": False, "shape": shape}
+        for name, value in expected.items():
+            if type(found[name]) is not type(value) or found[name] != value:
+                raise UserError(f"{path}: header says {name} {shown(found[name])}, but it must be {value!r}")
     size = os.fstat(file.fileno()).st_size
-    promised = offset + int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+    promised = offset + math.prod(shape) * np.dtype(dtype).itemsize
     if size != promised:
         raise UserError(f"{path}: {size} bytes long where its header promises {promised}; copy or make it again")
     return offset
