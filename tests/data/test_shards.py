@@ -542,6 +542,19 @@ def test_maps_that_are_all_in_use_are_told_in_one_line(many: Path) -> None:
     assert in_child(work) == 0
 
 
+def test_other_open_files_that_leave_no_room_are_told_too(many: Path) -> None:
+    def work() -> None:
+        allow(256, 256)
+        with pytest.raises(OSError, match="Too many"):
+            [os.open(many / "meta.json", os.O_RDONLY) for _ in range(256)]
+        with pytest.raises(
+            UserError, match=r"^too many open files while reading \S+meta\.json: allow more with `ulimit"
+        ):
+            Store.open(many)
+
+    assert in_child(work) == 0
+
+
 def test_keys_and_shards_are_mapped_when_they_are_asked_for(many: Path) -> None:
     def work() -> None:
         before = len(os.listdir("/proc/self/fd"))

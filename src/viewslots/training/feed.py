@@ -53,6 +53,11 @@ def batches_of(scenes: int, batch: int) -> int:
     return scenes // batch
 
 
+def steps_within(batch_bytes: int) -> int:
+    """How many steps ahead the disk is told of batches of this size."""
+    return min(STEPS_AHEAD, max(BYTES_AHEAD // batch_bytes, 1))
+
+
 class StoredFeed:
     """Scenes of a split, every one once an epoch, in a new order and new views each time.
 
@@ -82,29 +87,23 @@ class StoredFeed:
         self._told: dict[int, tuple[Shown, Chosen]] = {}
 
     def __call__(self, step: int, views: int, within: float = 1.0) -> SceneBatch:
+        shown = (views, within)
         if self.steps_ahead:
-            self._look_ahead(step, (views, within))
-        told, chosen = self._told.get(step, (None, None))
-        return self.data.batch_of(
-            *(chosen if chosen and told == (views, within) else self._chosen(step, views, within))
-        )
+            self._look_ahead(step, shown)
+        told = self._told.get(step)
+        chosen = told[1] if told and told[0] == shown else self._chosen(step, *shown)
+        return self.data.batch_of(*chosen)
 
     def _look_ahead(self, step: int, now: Shown) -> None:
         """Choose for this step and those to come, and tell the disk, once each."""
-        last = step + self._steps(now[0])
+        size = self.data.split.size
+        steps = min(self.steps_ahead, steps_within(self.batch * now[0] * size.height * size.width * 3))
         self._told = {later: what for later, what in self._told.items() if step <= later <= step + self.steps_ahead}
-        for later in range(step, last + 1):
+        for later in range(step, step + steps + 1):
             if later not in self._told:
                 shown = now if later == step or self._shown_at is None else self._shown_at(later)
-                chosen = self._chosen(later, *shown)
-                self._told[later] = shown, chosen
-                self.data.expect(*chosen)
-
-    def _steps(self, views: int) -> int:
-        """How far ahead the disk is told of steps with so many views."""
-        size = self.data.split.size
-        bound = BYTES_AHEAD // (self.batch * views * size.height * size.width * 3)
-        return min(self.steps_ahead, max(bound, 1))
+                self._told[later] = shown, self._chosen(later, *shown)
+                self.data.expect(*self._told[later][1])
 
     def _chosen(self, step: int, views: int, within: float) -> Chosen:
         """The scenes and views of this rank."""
