@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: setup demo check docs browser test soak lock blender-setup clean
+PYTHONS ?= python3.12 python3.13
+
+.PHONY: setup demo check docs browser test pythons soak lock blender-setup clean
 
 setup: $(VENV)/.ready
 
@@ -46,6 +48,15 @@ lock: setup
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal
 
+# The same tests on other Pythons, each with an environment of its own. Where pip finds no build of torch for the processor
+# alone, it takes the one for GPUs: several GB for each.
+pythons:
+	@for python in $(PYTHONS); do \
+		if $$python --version >/dev/null 2>&1; then \
+			version=$$($$python -c "import sys; print('%d.%d' % sys.version_info[:2])"); \
+			$(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-python$$version || exit 1; \
+		else echo "$$python: not on this machine, so not tested"; fi; done
+
 # The tests of the web page look at it through a browser. Debian's Chromium is taken where there is none yet.
 browser:
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then exit 0; fi; \
@@ -66,4 +77,4 @@ blender-setup:
 	.venv-blender/bin/pip install --quiet --disable-pip-version-check "bpy==4.5.*"
 
 clean:
-	rm -rf $(VENV) .venv-blender build dist demo src/*.egg-info
+	rm -rf $(VENV) .venv-blender .venv-python* build dist demo src/*.egg-info

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from viewslots.commands.data import make_data
+from viewslots.commands.info import info
 from viewslots.data.store import Store
 from viewslots.errors import UserError
+from viewslots.runs import load_run, shipped_models
 
 REFERENCES = Path(__file__).parent / "data" / "blender_refs"
 
@@ -208,6 +210,23 @@ def test_info_counts_the_papers_parameters() -> None:
     listed = json.loads(viewslots("info").stdout)
     assert listed["experiments"]["ocloc/clevr-m1"] == "150,000 steps of 32 scenes"
     assert listed["short_names"]["umbra"] == "umbra/clevr-m1"
+    assert listed["shipped_models"]["umbra-around"] == "umbra, trained as umbra/clevr-mixed"
+    assert set(listed["shipped_models"]) == set(shipped_models())
+
+
+def test_info_describes_trained_models(capsys: pytest.CaptureFixture[str]) -> None:
+    """By name where no experiment has it, beside the experiment where one has, and by folder."""
+    info("umbra-around")
+    found = json.loads(capsys.readouterr().out)
+    assert (found["method"], found["experiment"]) == ("umbra", "umbra/clevr-mixed")
+    assert found["parameters"]["total"] == sum(part.numel() for part in load_run("umbra-around").parameters())
+    assert found["training"]["scored_step"] == 7500
+    info(found["folder"])
+    assert json.loads(capsys.readouterr().out) == found | {"model": found["folder"]}
+    info("umbra")
+    both = json.loads(capsys.readouterr().out)
+    assert both["experiment"] == "umbra/clevr-m1"
+    assert both["shipped_model"]["model"] == "umbra"
 
 
 @pytest.mark.parametrize(

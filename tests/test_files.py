@@ -1,6 +1,7 @@
 """Places that cannot be written to are refused before any work, and nothing there is destroyed."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,16 @@ import pytest
 from viewslots.cli import main
 from viewslots.errors import UserError
 from viewslots.figures.plots import read_rows
-from viewslots.files import read_bounded, read_json, replacing, require_file, require_folder, write_json
+from viewslots.files import (
+    drafting,
+    make_folder,
+    read_bounded,
+    read_json,
+    replacing,
+    require_file,
+    require_folder,
+    write_json,
+)
 from viewslots.protocol.subject import training_seconds
 from viewslots.terminal import say
 from viewslots.training.log import Metrics
@@ -70,6 +80,54 @@ def test_a_folder_may_be_a_link_to_one(tmp_path: Path) -> None:
     (tmp_path / "lost").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UserError, match="is a file; name a folder"):
         require_folder(tmp_path / "lost")
+
+
+def test_links_of_others_are_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write to a shared folder can plant one; our own, and those of the system, are for other disks."""
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "precious", target_is_directory=True)
+    (tmp_path / "far").symlink_to(tmp_path / "link", target_is_directory=True)
+    ours = os.lstat(tmp_path / "link").st_uid
+    require_folder(tmp_path / "far" / "deep")
+    make_folder(tmp_path / "far" / "deep")
+    monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
+    if ours == 0:  # the system's links are followed: let these be somebody's
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        for link in ("link", "far"):
+            os.lchown(tmp_path / link, 54321, -1)
+    for place in ("link", "far", "link/deep", "far/deep/deeper", "link/../x"):
+        for check in (require_folder, require_file, make_folder):
+            with pytest.raises(UserError, match="is a link of another user, which may lead anywhere"):
+                check(tmp_path / place)
+    require_folder(tmp_path / "precious")
+    assert [path.name for path in (tmp_path / "precious").iterdir()] == ["deep"]
+
+
+def test_links_that_lead_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    require_folder(tmp_path / "a" / "x")  # comes to an end; making it fails in one line
+    with pytest.raises(UserError, match="error while writing"):
+        require_file(tmp_path / "a" / "x")
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    """Not what one that lives is writing, nor drafts of other names."""
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    left = tmp_path / f".out.{int(gone.stdout)}.partial"
+    left.mkdir()
+    (left / "half.png").write_text("half")
+    others = [tmp_path / f".out.{os.getppid()}.partial", tmp_path / f".outer.{int(gone.stdout)}.partial"]
+    others.append(tmp_path / ".out.mine.partial")
+    for other in others:
+        other.write_text("")
+    failing = drafting(tmp_path / "out")
+    failing.__enter__().write_text("half")
+    assert not failing.__exit__(RuntimeError, RuntimeError(), None)
+    assert sorted(tmp_path.iterdir()) == sorted(others)
+    with drafting(tmp_path / "out") as draft:
+        draft.write_text("whole")
+    assert sorted(tmp_path.iterdir()) == sorted([*others, tmp_path / "out"])
 
 
 @pytest.mark.parametrize("name", ["score", "report", "train"])

@@ -85,7 +85,7 @@ def test_a_saved_model(tmp_path: Path) -> None:
 def test_a_run_without_models(run: RunFolder) -> None:
     with pytest.raises(UserError, match=r"run: no best model yet \(none counts before .*\); train on, with --resume"):
         load_run(run.path)
-    with pytest.raises(UserError, match=r"run: no last model yet \(training has not ended\)"):
+    with pytest.raises(UserError, match=r"run: no last model yet \(nothing was saved so far\)"):
         load_run(run.path, which="last")
     assert run_preset(run.path) == SETTINGS
 

@@ -3,11 +3,12 @@
 import io
 import sys
 import threading
+import time
 
 import pytest
 
 from viewslots import pulse, terminal
-from viewslots.terminal import Lines, Progress, clock_time
+from viewslots.terminal import Lines, Progress, clock_time, loading_sign, say
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +99,18 @@ def test_a_pulse_is_heard_within_and_not_after() -> None:
         pulse.beat(5, 4)
     pulse.beat(1, 2)
     assert heard == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(("terminal", "speaks"), [(True, False), (True, True), (False, False)])
+def test_a_word_while_a_command_is_loaded(
+    terminal: bool, speaks: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To a person alone, and only where the command has not said anything itself."""
+    monkeypatch.setattr("viewslots.terminal.FIRST_SIGN", 0.02)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with loading_sign():
+        if speaks:
+            say("Reading.")
+        time.sleep(0.3)
+    expected = "Reading.\n" if speaks else "loading ...\n" if terminal else ""
+    assert capsys.readouterr().err == expected

@@ -20,7 +20,7 @@ from viewslots.commands.reproduce import reproduce
 from viewslots.commands.score import score
 from viewslots.commands.training import train
 from viewslots.errors import UserError
-from viewslots.terminal import lasting_streams, say
+from viewslots.terminal import lasting_streams, loading_sign, say
 
 Commands = dict[str, Callable[..., Any]]
 LOOK: Commands = {"demo": demo, "decompose": decompose, "explore": explore, "figures": figures}
@@ -59,11 +59,12 @@ def main() -> None:
         print(f"viewslots {__version__}")
         return
     try:
-        tyro.extras.subcommand_cli_from_dict(
-            COMMANDS,
-            prog="viewslots",
-            description=ABOUT,
-        )
+        with loading_sign():
+            tyro.extras.subcommand_cli_from_dict(
+                COMMANDS,
+                prog="viewslots",
+                description=ABOUT,
+            )
         sys.stdout.flush()
     except KeyboardInterrupt:
         resumes = sys.argv[1:2] in (["make-data"], ["import-data"], ["convert"])

@@ -4,6 +4,7 @@ Atomic writes, folder locks, append-only files, checksums, and JSON that nobody 
 """
 
 import errno
+import glob
 import hashlib
 import io
 import json
@@ -170,12 +171,52 @@ def require_folder(out: Path, option: str = "--out") -> None:
             raise UserError(f"{option}: {out} is a file; name a folder")
 
 
+def require_new(out: Path) -> None:
+    """The same for a file or a folder that is made under another name and renamed: nothing is there yet."""
+    with plain_errors("writing", out):
+        _require_name(out, "--out")
+        if os.path.lexists(out):
+            raise UserError(f"{out}: already exists; choose another place or remove it")
+
+
+def make_folder(path: Path) -> None:
+    """Below a place that is ours already: a folder that lies there may be a link that somebody planted."""
+    require_own_links(path)
+    path.mkdir(exist_ok=True)
+
+
+def require_own_links(path: Path, option: str = "") -> None:
+    """A link leads where its owner wants. Ours and the system's are followed, as people keep data on other disks; one
+    that another user planted in a shared folder is not."""
+    if not hasattr(os, "geteuid"):  # Windows, where making a link needs rights
+        return
+    for link in _links(path):
+        if os.lstat(link).st_uid not in (0, os.geteuid()):
+            raise UserError(
+                f"{option + ': ' if option else ''}{link} is a link of another user, which may lead anywhere; choose "
+                "another place, or remove it"
+            )
+
+
+def _links(path: Path) -> Iterator[Path]:
+    """All links on the way to a place, through those that they lead to."""
+    ways, seen = [path.absolute()], set[Path]()
+    while ways:
+        way = ways.pop()
+        for part in (way, *way.parents):
+            if part not in seen and part.is_symlink():
+                seen.add(part)
+                ways.append(part.parent / part.readlink())
+                yield part
+
+
 def _require_name(out: Path, option: str) -> None:
     """Some of the libraries that write take UTF-8 alone."""
     try:
         str(out).encode()
     except UnicodeEncodeError:
         raise UserError(f"{option}: {shown(str(out))} is no text in UTF-8; choose another name") from None
+    require_own_links(out, option)
 
 
 def sha256(path: Path) -> str:
@@ -237,6 +278,43 @@ def replacing(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def drafting(out: Path) -> Iterator[Path]:
+    """A name beside `out`, for a file or a folder that takes long to write; renamed if all went well, removed if not.
+
+    What a killed process left there goes first.
+    """
+    for left in out.parent.glob(f".{glob.escape(out.name)}.*.partial"):
+        if not _is_alive(left.name.split(".")[-2]):
+            _remove(left)
+    draft = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        yield draft
+        os.replace(draft, out)
+        flush_folder(out.parent)
+    finally:
+        _remove(draft)
+
+
+def _is_alive(process: str) -> bool:
+    """Unless we know better."""
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except (OSError, ValueError):
+        pass
+    return True
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def flush_file(path: Path) -> None:

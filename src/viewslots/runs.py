@@ -102,7 +102,7 @@ def _pointed(run: Path, which: Which) -> str:
             )
         if which == "last":
             raise UserError(
-                f"{run}: no last model yet (training has not ended); finish it with --resume, or take the best"
+                f"{run}: no last model yet (nothing was saved so far); train on, with --resume if it was stopped"
             )
         raise UserError(
             f"{run}: no best model yet (none counts before a validation after the single-view phase); train on, with "

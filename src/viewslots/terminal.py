@@ -5,8 +5,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, TextIO, cast
 
 from tqdm import tqdm
@@ -40,6 +40,7 @@ class Progress:
         self._lines = Lines(unit, doing) if self._bar.disable and not silent else None
 
     def __enter__(self) -> "Progress":
+        _heard.set()
         if self._lines is not None:
             self._lines.start()
         return self
@@ -63,6 +64,25 @@ class Progress:
 
 
 FIRST_SIGN, LINE_SECONDS = 0.8, 10.0
+
+
+@contextmanager
+def loading_sign() -> Iterator[None]:
+    """A word within a second to a person at a terminal, since loading torch alone may take longer; before the command
+    shows what it does itself."""
+    timer = threading.Timer(FIRST_SIGN, lambda: None if _heard.is_set() else say("loading ..."))
+    timer.daemon = True
+    _heard.clear()
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+_heard = threading.Event()
+"""Whether the command has said or begun to show something."""
 
 
 class Lines:
@@ -138,6 +158,7 @@ def lasting_streams() -> None:
 
 def say(line: str) -> None:
     """A line; control characters, which foreign names may hold, do not reach the terminal."""
+    _heard.set()
     print("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line), file=sys.stderr)
 
 

@@ -57,7 +57,7 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     photos(Path("photos"))
     films(Path("films"))
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 7
     for line in COMMANDS:
         run(line, monkeypatch)
     assert scenes_of(Store.open("data/photos")) == {"train": 3, "valid": 1}
@@ -66,6 +66,7 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert scenes_of(wide) == {"train": 1, "valid": 1, "test1": 2}
     assert (wide.meta.plan.height, wide.meta.plan.width, wide.meta.plan.keys) == (48, 64, ("image", "num_views"))
     assert Store.open("data/films").meta.plan.views == 3
+    assert Path("look/scenes-train.png").exists()
     for split in ("train", "valid"):
         for key in ("image", "segment", "num_views"):
             first, again = (Store.open(f"data/{name}").split(split)[key] for name in ("photos", "again"))
@@ -76,7 +77,7 @@ def test_the_page_names_every_kind_and_options_that_exist() -> None:
     assert [shlex.split(line)[2] for line in PUBLIC] == [kind for kind in KINDS if kind != "pictures"]
     assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", PAGE, re.MULTILINE)) == set(KINDS) - {"pictures"}
     options = {f"--{name.replace('_', '-')}" for name in signature(import_data).parameters}
-    options |= {"--no-masks", "--no-cameras", "--per-scene"}  # the last is of evaluate
+    options |= {"--no-masks", "--no-cameras", "--per-scene", "--data"}  # the last two are of evaluate and figures
     assert set(re.findall(r"--[a-z][a-z-]*", PAGE.partition(TRAINING)[0])) <= options
 
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import importing
@@ -479,6 +481,49 @@ def check_order(appended: list[int], scene: int, arrays: dict[str, np.ndarray]) 
     return arrays
 
 
+def test_damaged_scenes_are_left_out_on_request(photos: Path, tmp_path: Path) -> None:
+    """A cut picture is found only when it is read; one that is none at once. What is left is what an import without
+    those scenes makes, and the set tells what it lacks."""
+    picture = photos / "scene03" / "view1.png"
+    picture.write_bytes(picture.read_bytes()[:-200])
+    (photos / "scene07" / "view0.png").write_text("no picture")
+    refused(photos, r"scene07/view0\.png: not a picture")
+    path, notes = import_data("pictures", photos, tmp_path / "set", Import(skip_damaged=True))
+    store = Store.open(path)
+    assert store.meta.plan.source.skipped == 2
+    assert store.meta.plan.source.skipped_scenes == ("scene03", "scene07")
+    assert "--skip-damaged" in store.meta.plan.source.read_as
+    (note,) = [note for note in notes if "left out" in note]
+    assert note.startswith("2 of 12 scenes cannot be read and were left out")
+    assert "view1.png: damaged or cut off" in note
+    check_dataset(path)
+    for name in ("scene03", "scene07"):
+        shutil.rmtree(photos / name)
+    splits = tuple(f"{split}={','.join(store.names(split))}" for split in store.splits)
+    without = Store.open(import_data("pictures", photos, tmp_path / "without", Import(splits=splits))[0])
+    for split in store.splits:
+        np.testing.assert_array_equal(store.split(split)["image"], without.split(split)["image"])
+        assert store.names(split) == without.names(split)
+
+
+def test_with_all_scenes_damaged_nothing_is_made(photos: Path, tmp_path: Path) -> None:
+    for picture in photos.rglob("*.png"):
+        picture.write_text("no picture")
+    with pytest.raises(UserError, match=r"no scene can be read: .*not a picture"):
+        import_data("pictures", photos, tmp_path / "set", Import(skip_damaged=True))
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("odd", [{"skipped": 0}, {"skipped_scenes": "x"}, {"skipped_scenes": [3]}])
+def test_damaged_records_of_skipped_scenes(photos: Path, odd: dict[str, object]) -> None:
+    store = imported(photos)
+    meta = json.loads((store.path / "meta.json").read_text())
+    meta["source"] |= odd
+    (store.path / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(UserError, match="skipped"):
+        Store.open(store.path)
+
+
 def test_heic_names_the_package_it_needs(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     (photos / "scene05" / "view1.png").unlink()
@@ -509,6 +554,10 @@ def test_export_writes_what_import_reads(tmp_path: Path) -> None:
             np.testing.assert_array_equal(again.split(split)[key], stored[:, : views[0]] if views else stored)
     with Image.open(folder / "train" / "0001" / "000_segment.png") as mask:
         np.testing.assert_array_equal(np.asarray(mask) - np.uint8(1), made.split("train")["segment"][1, 0])
+        assert mask.mode == "P", "programs read indices"
+        colours = [mask.getpalette()[3 * index : 3 * index + 3] for index in range(8)]
+    assert colours[0] == [0, 0, 0]
+    assert min(np.abs(np.subtract(one, other)).sum() for one, other in combinations(colours, 2)) > 60, "people see them"
     with pytest.raises(UserError, match="already exists"):
         export_folders(made, folder)
 

@@ -570,6 +570,20 @@ def test_keys_and_shards_are_mapped_when_they_are_asked_for(many: Path) -> None:
     assert in_child(work) == 0
 
 
+def test_a_shard_that_is_cut_off_while_it_is_read_is_told(copy: Path) -> None:
+    """In a process of its own, which would be killed. Scene 3 is the first of shard 2."""
+
+    def work() -> None:
+        data = SceneDataset(Store.open(copy).split("train"))
+        before = data.batch(range(5)).image
+        os.truncate(copy / "train" / "00002" / "image.npy", 128)
+        with pytest.raises(UserError, match=r"train/00002/image\.npy: cut off while it is read"):
+            data.batch([0, 3])
+        assert torch.equal(data.batch([0, 2]).image, before[[0, 2]])
+
+    assert in_child(work) == 0
+
+
 def test_opening_opens_each_file_once(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened, plain = list[Path](), os.open
     monkeypatch.setattr(

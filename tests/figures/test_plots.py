@@ -139,12 +139,12 @@ def test_matplotlib_is_imported_late_and_without_pyplot() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
-def result(**means: float | None) -> dict[str, Any]:
+def result(answers: int = 2, /, **means: float | None) -> dict[str, Any]:
     parts = {
         name.replace("_", "-"): None if mean is None else {"mean": mean, "std": mean / 100, "low": 0, "high": 1}
         for name, mean in means.items()
     }
-    return {"pooled": parts}
+    return {"pooled": parts, "repeats": [{}] * answers}
 
 
 def table(results: list[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
@@ -168,6 +168,11 @@ def test_numbers_stand_in_their_places() -> None:
     assert columns[0] == columns[1] == columns[2]
     bold = [[text.get_fontweight() == "bold" for text in row] for row in rows]
     assert bold == [[False] * 3, [False, False, True], [False, True, False]]
+
+
+def test_a_single_answer_has_no_spread() -> None:
+    rows = table([("ours", result(1, ARI_A=0.25, OOA=None))])
+    assert [text.get_text() for text in rows[1]] == ["ours", "0.250", "N/A"]
 
 
 def test_long_names_keep_clear_of_the_numbers() -> None:

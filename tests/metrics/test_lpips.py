@@ -121,9 +121,25 @@ def test_one_file_as_the_package_saves_itself_and_safetensors(tmp_path: Path, mo
     pictures = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     found = [Lpips.load(tmp_path / name)(pictures, pictures.flip(0)) for name in ("whole.pth", "ours.safetensors")]
     assert torch.equal(*found)
-    assert find_lpips(None, "cpu") is None
+    said: list[str] = []
+    assert find_lpips(None, "cpu", (32, 48), said.append) is None
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "whole.pth"))
-    assert find_lpips(None, "cpu").network == "alex"
+    assert find_lpips(None, "cpu", (32, 48), said.append).network == "alex"
+    assert said == []
+
+
+def test_pictures_that_are_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for by the user it is an error; by the environment, which counts for all data sets, a word."""
+    backbone, linear = weights("alex")
+    save_file(backbone | linear, tmp_path / "ours.safetensors")
+    with pytest.raises(UserError, match=r"^--lpips: LPIPS by alex needs pictures of 31 pixels a side at least"):
+        find_lpips(tmp_path / "ours.safetensors", "cpu", (48, 30))
+    monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "ours.safetensors"))
+    said: list[str] = []
+    assert find_lpips(None, "cpu", (48, 30), said.append) is None
+    assert len(said) == 1
+    assert said[0].endswith("31 pixels a side at least, not 48x30, so there is no LPIPS")
+    assert find_lpips(None, "cpu", (31, 31), said.append) is not None
 
 
 def test_padded_views_and_means(tmp_path: Path) -> None:

@@ -556,7 +556,8 @@ def test_evaluate_command(store: Store, saved: Path, model: Guessing, tmp_path: 
     printed = capsys.readouterr()
     assert json.loads(printed.out)["results"] == str(out)
     assert json.loads(printed.out)["pooled"]["ARI-A"] == round(written["pooled"]["ARI-A"]["mean"], 4)
-    assert printed.err == ""
+    assert json.loads(printed.out)["step"] == 12_000
+    assert printed.err == f"scoring step 12,000 of 16,000 of {saved}\n"
 
 
 def test_estimate_viewpoints_command(store: Store, saved: Path, model: Guessing, tmp_path: Path) -> None:
@@ -573,7 +574,10 @@ def test_missing_truth_is_told_in_one_line(
 ) -> None:
     without(monkeypatch, "shapes", "num_objects")
     evaluate_command("kmeans", data=store.path, out=tmp_path / "floor.json", repeats=1, device="cpu")
-    (line,) = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert "null" not in printed.out, "what was not measured is not printed"
+    assert {"ARI-A", "IoU"} & set(json.loads(printed.out)["paper"]) == {"ARI-A"}
     assert "missing: shapes (IoU, F1, OOA, pooled ARI-O, pooled AMI-O, by_occlusion), num_objects (by_objects)" in line
     assert set(json.loads((tmp_path / "floor.json").read_text())["missing"]) == {"shapes", "num_objects"}
 

@@ -591,6 +591,32 @@ def test_one_scene_has_no_interval(tmp_path: Path) -> None:
     assert verdict({"mean": 0.9, "low": None, "high": None}, Published(0.1, 0.0)) == ""
 
 
+@pytest.mark.parametrize(
+    ("answers", "cell", "words"),
+    [(1, "0.600 (0.590 to 0.610)", "the score of one stochastic answer"), (3, "0.600 ± 0.002", "over 3 stochastic")],
+)
+def test_a_single_answer_has_no_spread(tmp_path: Path, answers: int, cell: str, words: str) -> None:
+    text, _ = written(tmp_path, made(repeats=[{}] * answers))
+    assert cell in text
+    assert words in text
+    assert ("±" in text.split("ours: ")[1].split("\n")[0]) == (answers > 1)
+
+
+def test_a_fine_tuned_run_is_called_by_its_own_name(tmp_path: Path) -> None:
+    training = made()["training"] | {"tuned": True, "init": "umbra-around", "data": "photos"}
+    tuned = made(method="umbra", preset="umbra/clevr-m1", run="kitchen", training=training)
+    assert title(tuned) == "ours: kitchen, umbra fine-tuned from umbra-around (plain answers)"
+    text, _ = written(tmp_path, tuned, made())
+    assert "| kitchen, umbra fine-tuned from umbra-around | photos |" in text
+
+
+def test_rows_of_resized_pictures_have_a_mark() -> None:
+    data = made()["data"]
+    assert title(made(data=data | {"image_size": [64, 96]}, image_size=[32, 48])).endswith("resized to 32x48)")
+    assert "resized" not in title(made(data=data | {"image_size": [64, 64]}, image_size=[64, 64]))
+    assert "resized" not in title(made(image_size=[64, 64])), "older results tell no size"
+
+
 def test_names_that_no_file_can_hold(tmp_path: Path) -> None:
     text, html = written(tmp_path, made(run="\udcff\x1b[2Jred"))
     assert "\x1b" not in text

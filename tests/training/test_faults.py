@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from trainings import (
     DIES_AFTER_SAVING,
     ENVIRONMENT,
@@ -31,6 +32,8 @@ from trainings import (
 )
 
 from viewslots.errors import UserError
+from viewslots.protocol.subject import scored_step
+from viewslots.runs import load_run
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +44,14 @@ def straight(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_killed_after_seven_steps(straight: Path, shapes: Path, tmp_path: Path) -> None:
+def test_killed_after_thirteen_steps(straight: Path, shapes: Path, tmp_path: Path) -> None:
+    """Five after the single-view phase: the last model is the newest state, not one of that phase."""
     run = tmp_path / "run"
-    process = start("tiny", data=shapes, run=run, **SMALL, program=("-c", DIES_AFTER_SAVING, "7"))
+    process = start("tiny", data=shapes, run=run, **SMALL, program=("-c", DIES_AFTER_SAVING, "13"))
     process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
-    assert saved_steps(run)[-1] == 7
+    assert saved_steps(run)[-1] == 13
+    assert_last_model(run, 13)
     output, _ = resume(run)
     assert json.loads(output)["step"] == 20
     assert_same_run(straight, run, 20)
@@ -68,8 +73,17 @@ def test_stopped_by_a_signal(straight: Path, shapes: Path, tmp_path: Path, numbe
     [stopped] = saved_steps(run)
     assert stopped < 20
     assert f"at step {stopped}, all saved" in said
+    assert_last_model(run, stopped)
     resume(run)
     assert_same_run(straight, run, 20)
+
+
+def assert_last_model(run: Path, step: int) -> None:
+    """It holds the weights of the checkpoint of that step, and results tell the step."""
+    assert scored_step(str(run), "last") == step
+    saved = load_file(run / "checkpoints" / f"step-{step:08d}.safetensors")
+    for name, value in load_run(run, which="last").state_dict().items():
+        assert torch.equal(value, saved[f"model.{name}"]), name
 
 
 def test_a_run_that_has_ended_says_so_again(straight: Path) -> None:

@@ -1,15 +1,19 @@
 """Settings survive their JSON; --set: every constant of an experiment by its dotted name, of the type of its field."""
 
+import copy
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from viewslots.commands.training import train
 from viewslots.errors import UserError
 from viewslots.experiments import experiment, full_name
+from viewslots.methods.registry import trainable_class
 from viewslots.training import processes
 from viewslots.training.settings import SECTIONS, RunSettings, fields_below, parse_changes, plan_run, with_changes
 
@@ -103,6 +107,41 @@ def test_a_damaged_configuration_is_one_error(change: dict[str, Any]) -> None:
         RunSettings.from_json(values | change)
 
 
+ODD: tuple[Any, ...] = (None, True, -1, 1.5, 10**9, 10**30, -1e308, "x", [], {}, [None], [[1, None]], {"a": 1})
+
+
+EVERY_METHOD = ("tiny", "umbra", "tiny-clevr", "gmioo/dsprites", "space/dsprites", "mulmon/clevr-m1")
+
+
+@pytest.mark.parametrize("preset", EVERY_METHOD)
+def test_any_value_at_any_place_is_taken_or_one_error(preset: str) -> None:
+    """Of a run's config.json, which a user or a stranger may have edited: networks can be made of whatever is taken."""
+    settings = plan_run(preset, "live", stored_views=10, data_sha256=None, init="x")
+    known = json.loads(json.dumps(settings.to_json()))
+    for place in places(known):
+        for odd in ODD:
+            values = copy.deepcopy(known)
+            holder = values
+            for name in place[:-1]:
+                holder = holder[name]
+            holder[place[-1]] = odd
+            try:
+                found = RunSettings.from_json(values)
+            except UserError:
+                continue
+            if place[0] == "model":
+                with torch.device("meta"):
+                    trainable_class(found.method)(found.model)
+
+
+def places(values: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """All values of a JSON, also those within others."""
+    inner = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for name, value in inner:
+        yield (*way, name)
+        yield from places(value, (*way, name))
+
+
 def test_changes_that_are_right_only_together() -> None:
     grow = "model.{}_decoder.final_scale=8"
     settings = plan("tiny", "model.image_size=64", grow.format("object"), grow.format("background"))
@@ -122,6 +161,20 @@ def test_a_second_stage_may_be_begun_from_nothing() -> None:
     with pytest.raises(UserError, match="--init FIRST"):
         plan("clevr-m3")
     assert plan("clevr-m3", "optimisation.pretrained_preset=none").optimisation.pretrained_preset is None
+
+
+def test_three_stages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are planned, and in a config.json."""
+    settings = plan("umbra", steps=20)
+    assert settings.first is not None
+    deep = settings.to_json()
+    deep["first"]["first"] = copy.deepcopy(deep["first"])
+    with pytest.raises(UserError, match="two stages at most"):
+        RunSettings.from_json(json.loads(json.dumps(deep)))
+    chain = {"umbra": "ocloc-first/clevr-m1", "ocloc-first/clevr-m1": "ocloc-compact/clevr-m1"}
+    monkeypatch.setattr("viewslots.training.settings.first_stage", lambda name: chain.get(name))
+    with pytest.raises(UserError, match="two stages at most; train the first one by itself"):
+        plan("umbra", steps=20)
 
 
 @pytest.mark.parametrize(

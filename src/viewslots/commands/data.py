@@ -118,12 +118,15 @@ def import_data(
     size: Annotated[str | None, arg(metavar="N|HxW", help_behavior_hint="(default: as in the source)")] = None,
     crop: float = 1.0,
     views: Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: all; 8 of a video)")] = None,
-    split: Annotated[tuple[str, ...], arg(metavar="[NAME=RULE...]", help_behavior_hint="(default: see below)")] = (),
+    split: Annotated[
+        tuple[str, ...], arg(metavar="[NAME=RULE...]", help_behavior_hint="(default: its own splits)")
+    ] = (),
     masks: bool = True,
     cameras: bool = True,
     resolution: Annotated[str | None, arg(metavar="HxW", help_behavior_hint="(default: 128x128)")] = None,
     background: Annotated[int | None, arg(metavar="LEVEL", help_behavior_hint="(default: as the set has it)")] = None,
     per_view_masks: FlagCreatePairsOff[bool] = False,
+    skip_damaged: FlagCreatePairsOff[bool] = False,
     shards: Shards = 1,
 ) -> None:
     """Make a data set from pictures of your own or a public data set. If interrupted, the same command finishes it.
@@ -144,6 +147,8 @@ def import_data(
         background: Of uorf: grey level of the background in masks.
         per_view_masks: Of pictures: masks number the objects of each view alone. Scores of single pictures then have a
             value, those over views have none.
+        skip_damaged: Leave out scenes with a picture that cannot be read, and name them; else the first one ends the
+            import. Every picture is read twice then.
         shards: Folders that each split is spread over, for sets too large for one file; under torchrun each process
             writes its own.
     """
@@ -154,7 +159,7 @@ def import_data(
     from viewslots.ranks import joined_team, local_device
 
     options = Options(views, resolution, background, masks, cameras, per_view_masks)
-    asked = Import(read_size(size), crop, split, options)
+    asked = Import(read_size(size), crop, split, options, skip_damaged)
     with (
         joined_team(local_device("cpu")) as team,
         Progress("files", "looking", team.first) as looking,

@@ -167,16 +167,19 @@ def _evaluated(
     if kind == "cpu":
         _keep_memory()
     where = str(local_device(kind)) if kind == "cuda" else kind
-    distance = find_lpips(lpips, where) if asked["extras"] else None
     method, about = find_subject(run, which, where)
-    size, taken = (store.meta.plan.height, store.meta.plan.width), about.get("image_size")
-    if taken is not None and tuple(taken) != size:
+    notes = scored_step_note(run, about)
+    size, taken = (store.meta.plan.height, store.meta.plan.width), tuple(about.get("image_size") or ())
+    if taken and taken != size:
         old, new = ("x".join(map(str, pair)) for pair in (size, taken))
-        say(f"pictures and truth of {old} are cut in the middle and resized to {new}, the size of this model")
+        notes.append(f"pictures and truth of {old} are cut in the middle and resized to {new}, the size of this model")
+    distance = find_lpips(lpips, where, taken or size, notes.append) if asked["extras"] else None
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
     slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})
     with joined_team(local_device(kind)) as team, Progress("answers", "evaluating", team.first) as progress:
+        for note in notes if team.first else ():
+            say(note)
         repeats = evaluate_together(method, store, plan, where, progress, team, distance)
     if repeats is None:  # rank 0 has it
         return
@@ -187,9 +190,20 @@ def _evaluated(
     with plain_errors("writing", out):
         write_json(out, written)
     if lost := [f"{truth} ({_first(scores)})" for truth, scores in written["missing"].items()]:
-        say(f"{data} does not tell everything, so some scores are null; missing: {', '.join(lost)}")
-    means = {kind: _means(written[kind]) for kind in ("pooled", "paper", "extras")}
-    print_json({"results": str(out)} | means)
+        say(f"{data} does not tell everything, so some scores are left out; missing: {', '.join(lost)}")
+    means = {kind: found for kind in ("pooled", "paper", "extras") if (found := _means(written[kind]))}
+    step = {"step": about["training"]["scored_step"]} if about.get("training") else {}
+    print_json({"results": str(out)} | step | means)
+
+
+def scored_step_note(run: str, about: dict[str, Any]) -> list[str]:
+    """Which state of a training is scored, where that is on record: what lies in a run folder changes while it
+    trains."""
+    training = about.get("training") or {}
+    step, steps = training.get("scored_step"), training.get("steps")
+    if step is None:
+        return []
+    return [f"scoring step {step:,}{f' of {steps:,}' if type(steps) is int else ''} of {run}"]
 
 
 def _first(names: Sequence[str], most: int = 8) -> str:
@@ -210,5 +224,6 @@ def _keep_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def _means(estimates: dict[str, Any]) -> dict[str, float | None]:
-    return {name: None if part is None else round(part["mean"], 4) for name, part in estimates.items()}
+def _means(estimates: dict[str, Any]) -> dict[str, float]:
+    """What was measured; the results file has a null for everything else."""
+    return {name: round(part["mean"], 4) for name, part in estimates.items() if part is not None}

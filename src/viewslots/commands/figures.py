@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
+import numpy as np
 from tyro.conf import Positional, arg
 
 from viewslots.errors import UserError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from viewslots.types import Decomposition, SceneBatch, SceneTruth
 
 PAPER_VIEWS, SCENES = 4, 3
+SHEET_PIXELS = 128
+"""Width of a picture on the sheet of a data set, at least."""
 NAMES, NAME = 6, 40
 """Scenes whose names are told below a figure, and letters of each."""
 Which = Literal["best", "last"]
@@ -48,8 +51,11 @@ class Asked:
 
 
 def figures(
-    run: Positional[Annotated[str, arg(metavar="RUN")]],
+    run: Positional[
+        Annotated[str | None, arg(metavar="RUN", help_behavior_hint="(default: none, the data set alone)")]
+    ] = None,
     /,
+    *,
     data: Path,
     out: Path,
     split: str = "test1",
@@ -73,7 +79,8 @@ def figures(
 
     Args:
         run: A run folder, a saved model, the name of a shipped one, or of a method that learns nothing (kmeans). A run
-            folder also gives its training curves, and tables of the results in it.
+            folder also gives its training curves, and tables of the results in it. Without RUN, one sheet shows the
+            scenes of the data set with their truth.
         data: The data set.
         out: Folder to write to.
         split: Which scenes.
@@ -95,9 +102,12 @@ def figures(
     from viewslots.protocol.evaluate import Work
     from viewslots.viewpoints.scene import with_starts
 
-    if min(SCENES if scenes is None else scenes, frames) < 1:
-        raise UserError("--scenes and --frames: at least 1 of each")
+    if min(count for count in (scenes, views, frames) if count is not None) < 1:
+        raise UserError("--scenes, --views and --frames: at least 1 of each")
     require_folder(out)
+    if run is None:
+        print_json(_data_sheet(data, split, scenes, views, out))
+        return
     tables = [(_row_name(result), result) for result in _results(run, results)]
     where = pick_device(device)
     asked: dict[str, Asked] = {}
@@ -129,6 +139,31 @@ def figures(
     if [Path(file).suffix for file in saved.get("camera-path", [])] == [".gif"]:
         say("camera-path: MP4 left out, because imageio-ffmpeg is missing; the GIF is there")
     print_json(saved)
+
+
+def _data_sheet(data: Path, split: str, scenes: int | None, views: int | None, out: Path) -> dict[str, list[str]]:
+    """The first scenes of a data set, each view above what is known of it."""
+    from viewslots.data.store import Store
+    from viewslots.figures.sheets import contact_sheet
+    from viewslots.files import plain_errors, replacing
+    from viewslots.types import Pictures
+
+    stored = Store.open(data).split(split)
+    shown = _scene_count(scenes, len(stored), f"{split} of {data}")
+    pictures = Pictures(**{key: np.asarray(stored[key][:shown]) for key in stored.arrays})
+    file = out / f"scenes-{split}.png"
+    with plain_errors("writing", out):
+        out.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as draft:
+            sheet = contact_sheet(pictures.first_views(views or PAPER_VIEWS), max(SHEET_PIXELS // stored.size.width, 1))
+            sheet.save(draft, "PNG")
+    return {file.stem: [str(file)]}
+
+
+def _scene_count(asked: int | None, stored: int, where: str) -> int:
+    if asked is not None and asked > stored:
+        raise UserError(f"--scenes: {asked} asked for, but {where} has {stored}; ask for fewer")
+    return min(SCENES, stored) if asked is None else asked
 
 
 def _method(source: str, which: Which, device: str) -> "Method":
@@ -192,9 +227,7 @@ def _shown_scenes(
     from viewslots.protocol.plan import shown_to
 
     dataset = shown_to(method, Store.open(data), split, device, size)
-    scenes = min(SCENES, len(dataset)) if scenes is None else scenes
-    if scenes > len(dataset):
-        raise UserError(f"--scenes: {scenes} asked for, but {split} of {data} has {len(dataset)}; ask for fewer")
+    scenes = _scene_count(scenes, len(dataset), f"{split} of {data}")
     stored = dataset.split.size
     views = min(PAPER_VIEWS, stored.views) if views is None else views
     counts = dataset.split.view_counts

@@ -1,6 +1,7 @@
 """info."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -9,15 +10,54 @@ from viewslots.terminal import print_json
 
 def info(
     experiment: Positional[
-        Annotated[str | None, arg(metavar="EXPERIMENT", help_behavior_hint="(default: all)")]
+        Annotated[str | None, arg(metavar="EXPERIMENT|MODEL", help_behavior_hint="(default: all)")]
     ] = None,
     /,
 ) -> None:
-    """Describe an experiment: parameters by network, sizes, schedule. Without one, list all.
+    """Describe an experiment or a trained model: parameters by network, sizes, schedule. Without one, list all.
 
     Args:
-        experiment: METHOD/DATA, such as ocloc/clevr-m1, or a short name.
+        experiment: METHOD/DATA, such as ocloc/clevr-m1, or a short name; or a run folder, a saved model or a shipped
+            one, such as umbra-around. Where a shipped model has the name of an experiment, both are described.
     """
-    from viewslots.experiments import describe, overview
+    from viewslots.experiments import describe, known_experiment, overview
+    from viewslots.runs import shipped_models
 
-    print_json(overview() if experiment is None else describe(experiment))
+    shipped = shipped_models()
+    if experiment is None:
+        print_json({"shipped_models": {name: shipped_in_words(name) for name in shipped}} | overview())
+        return
+    known = known_experiment(experiment) is not None
+    if not known and (experiment in shipped or Path(experiment).is_dir()):
+        print_json(model_facts(experiment))
+    elif experiment in shipped:
+        print_json(describe(experiment) | {"shipped_model": model_facts(experiment)})
+    else:
+        print_json(describe(experiment))
+
+
+def model_facts(source: str) -> dict[str, Any]:
+    """What a trained model is, and what its training is on record with."""
+    from viewslots.protocol.subject import find_subject
+    from viewslots.runs import find_run
+
+    model, about = find_subject(source, "best", "cpu")
+    return {
+        "model": source,
+        "folder": str(find_run(source)),
+        "method": about["method"],
+        "experiment": about["preset"],
+        "parameters": model.parameter_counts(),  # type: ignore[attr-defined]
+        "image_size": about["image_size"],
+        "slots": about["trained_slots"],
+        "training": about["training"],
+        "config": model.config.to_json(),  # type: ignore[attr-defined]
+    }
+
+
+def shipped_in_words(name: str) -> str:
+    """One line from what lies beside the weights."""
+    from viewslots.runs import run_preset
+
+    config = run_preset(name)
+    return f"{config.get('method')}, trained as {config.get('preset')}"

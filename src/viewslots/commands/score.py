@@ -98,7 +98,6 @@ def _masks(
     from viewslots.protocol.masks import require_shape, score_masks, scored_window
 
     parts: list[SceneRatios] = []
-    lpips = find_lpips(weights, device) if protocol.has_psnr else None
     wanted = MASKS_AND_PICTURES if protocol.has_pictures else MASKS_ALONE
     with ScorePair(prediction, truth, split, wanted) as pair, Progress("scenes") as progress:
         if protocol.unit == "scene":
@@ -106,6 +105,8 @@ def _masks(
         window, done = scored_window(protocol, *pair.truth_size), 0
         if remark := require_shape(pair.mask_size, pair.truth_size, window):
             say(remark)
+        compared = (window.height, window.width)
+        lpips = find_lpips(weights, device, compared, say) if protocol.has_psnr else None
         for block in pair.mask_blocks(device):
             parts.append(score_masks(protocol, block, lpips))
             done += len(block.segment)
@@ -113,7 +114,7 @@ def _masks(
     for remark in pair.remarks():
         say(remark)
     scores = SceneRatios.concatenate(parts)
-    sizes = {"prediction": pair.mask_size, "truth": pair.truth_size, "compared": (window.height, window.width)}
+    sizes = {"prediction": pair.mask_size, "truth": pair.truth_size, "compared": compared}
     return {
         "scores": scores.values(),
         "per_scene": scores.per_scene(),

@@ -1,6 +1,8 @@
 """Batches of stored scenes: chosen views, padded, in the wanted size, straight to the device."""
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -177,9 +179,21 @@ def gather(array: StoredArray, scenes: Sequence[int], table: Int[np.ndarray, "B 
     # Indexing a memory map itself costs more than the copy.
     plain = array if isinstance(array, ShardedArray) else np.asarray(array)
     rows = np.empty((*table.shape, *array.shape[2:]), array.dtype)
+    require_whole(array, scenes)
     for place in np.argsort(scenes, kind="stable"):
         np.take(plain[scenes[place]], table[place].clip(0), axis=0, out=rows[place], mode="clip")
     return rows
+
+
+def require_whole(array: StoredArray, scenes: Sequence[int]) -> None:
+    """Pages of a file that was cut off meanwhile would end the process without a word (SIGBUS)."""
+    shards = sorted({array.locate(scene)[0] for scene in scenes}) if isinstance(array, ShardedArray) else (0,)
+    for number in shards:
+        part = array.shard(number) if isinstance(array, ShardedArray) else array
+        if isinstance(part, np.memmap) and part.filename is not None:
+            with suppress(FileNotFoundError):  # removed, but whole: we still have it
+                if os.stat(part.filename).st_size < part.offset + part.nbytes:
+                    raise UserError(f"{part.filename}: cut off while it is read; bring the data set back as it was")
 
 
 def scene_batch(image: UInt8[Tensor, "B M H W 3"], table: Int[np.ndarray, "B M"]) -> SceneBatch:

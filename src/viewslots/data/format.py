@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from viewslots.errors import UserError
-from viewslots.files import Fields, FileEntry, read_json, shown
+from viewslots.files import Fields, FileEntry, printable, read_json, shown
 
 FORMAT = "viewslots-data"
 FORMAT_VERSION = 3
@@ -123,6 +123,8 @@ MAX_SHARDS = 10_000
 MAX_FILES = 2**14
 """Their list in meta.json then stays below what is read of a JSON file."""
 MAX_BYTES = 2**53
+MOST_SKIPPED = 100
+"""Names of scenes that an import left out; their number is told as well."""
 """JSON numbers are exact up to here in every language."""
 
 
@@ -136,9 +138,14 @@ class Source:
     """Of a folder: of the list of its files, each a line with name, size and checksum."""
     read_as: str = ""
     """Kind and options of an import, which decide what becomes of the file."""
+    skipped: int = 0
+    """Scenes that could not be read and were left out, as the import was told to."""
+    skipped_scenes: tuple[str, ...] = ()
+    """Names of the first of them."""
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value != ""}
+        known = {name: value for name, value in vars(self).items() if value not in ("", 0, ()) or name == "bytes"}
+        return known | ({"skipped_scenes": list(self.skipped_scenes)} if self.skipped_scenes else {})
 
 
 class Part(NamedTuple):
@@ -336,7 +343,12 @@ def _version(fields: Fields, path: Path) -> int:
 def _source(raw: Mapping[str, Any], path: Path) -> Source:
     fields = Fields(raw, path)
     read_as = fields.text("read_as") if "read_as" in raw else ""
-    return Source(fields.text("name"), fields.whole("bytes", 0, MAX_BYTES), fields.digest("sha256"), read_as)
+    known = (fields.text("name"), fields.whole("bytes", 0, MAX_BYTES), fields.digest("sha256"), read_as)
+    skipped = fields.whole("skipped", 1, MAX_SCENES) if "skipped" in raw else 0
+    names = raw.get("skipped_scenes", [])
+    if not isinstance(names, list) or len(names) > MOST_SKIPPED or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{path}: skipped_scenes must be a list of names, at most {MOST_SKIPPED}")
+    return Source(*known, skipped, tuple(printable(name) for name in names))
 
 
 def _splits(raw: Mapping[str, Any], version: int, path: Path) -> dict[str, SplitPlan]:

@@ -7,7 +7,7 @@ scene is read, made into the format's arrays, checked and appended.
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from viewslots.types import COVERED, SCENE_KEYS, Progress
 
 MOST_WORDS = 10**6
 """Letters of all options together."""
+SHOWN_SKIPPED = 3
+"""So many damaged scenes are told with what is wrong with them."""
 MASKS = ("segment", "overlap", "shapes", "shadows", "depth_order", "num_objects")
 CAMERAS = ("camera", "pose", "intrinsics")
 
@@ -49,6 +51,8 @@ class Import:
     splits: tuple[str, ...] = ()
     """NAME=RULE; see sources/splits.py."""
     options: Options = field(default_factory=Options)
+    skip_damaged: bool = False
+    """Whether scenes that cannot be read are left out; else the first of them ends the import."""
 
     def __post_init__(self) -> None:
         if not 0 < self.crop <= 1:
@@ -69,6 +73,7 @@ class Import:
                 words.append(
                     f"--no-{name}" if value is False else f"--{name}" if value is True else f"--{name} {value}"
                 )
+        words += ["--skip-damaged"] if self.skip_damaged else []
         text = printable(" ".join(words), MOST_WORDS)
         return text if len(text) <= 200 else f"{text[:120]}... sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -104,16 +109,21 @@ def import_data(
             source = stack.enter_context(closing(open_source(kind, path, asked.options)))
             return Survey(source, asked, split_scenes(source, asked.splits))
 
-        def begin() -> tuple[Plan, dict[int, Facts], Mapping[str, Done]]:
+        def begin() -> tuple[Plan, dict[int, Facts], Mapping[str, Done], Mapping[int, str]]:
             nonlocal survey, writer
             require_free(out)
             survey = surveyed()
+            if asked.skip_damaged:
+                survey.leave_out(damaged_scenes(kind, path, asked.options, survey.order, looking))
             record = _looked_at(survey.source, path, survey, asked.words(kind), looking)
-            writer = stack.enter_context(StoreWriter(out, survey.plan(record).sharded(shards)))
-            return writer.plan, survey.facts, writer.begun
+            planned = survey.plan(survey.with_skipped(record)).sharded(shards)
+            writer = stack.enter_context(StoreWriter(out, planned))
+            return writer.plan, survey.facts, writer.begun, survey.damaged
 
-        plan, facts, begun = team.told(begin)
-        survey = survey or surveyed()
+        plan, facts, begun, damaged = team.told(begin)
+        if survey is None:
+            survey = surveyed()
+            survey.leave_out(damaged)
         survey.facts = facts
         jobs = _jobs(survey, plan, begun)
         identities = Identities() if kind == "pictures" and not plan.per_view_masks else None
@@ -128,7 +138,23 @@ def import_data(
         if writer is None:
             return out, []
         noted = Identities.together([one for one in seen if one is not None]).notes()
-        return writer.finish(), [*survey.source.notes, *noted, *_advice(survey.split_of)]
+        return writer.finish(), [*survey.source.notes, *survey.skipped_note(), *noted, *_advice(survey.split_of)]
+
+
+def damaged_scenes(kind: str, path: Path, options: Options, scenes: Sequence[int], looking: Progress) -> dict[int, str]:
+    """Scenes that cannot be read to their end, and why. Pictures are read whole for it, once more than an import does;
+    by a source of its own, since some are read in one direction alone."""
+    found = {}
+    with closing(open_source(kind, path, options)) as source:
+        for done, scene in enumerate(scenes, 1):
+            try:
+                source.facts(scene)
+                for _ in source.views(scene):
+                    pass
+            except UserError as error:
+                found[scene] = str(error)
+            looking(done, len(scenes))
+    return found
 
 
 class SourceError(UserError):
@@ -174,6 +200,30 @@ class Survey:
         self._slots = dict.fromkeys(scenes, 0)
         self.facts: dict[int, Facts] = {}
         self._first: Picture | None = None
+        self.damaged: Mapping[int, str] = {}
+
+    def leave_out(self, damaged: Mapping[int, str]) -> None:
+        """Whatever may be wrong with some scenes, others must be left."""
+        if damaged and len(damaged) == len(self.order):
+            raise UserError(f"no scene can be read: {next(iter(damaged.values()))}")
+        self.damaged = damaged
+        kept = {split: [one for one in members if one not in damaged] for split, members in self._scenes.items()}
+        self._scenes = {split: members for split, members in kept.items() if members}
+        self._slots = dict.fromkeys(self._scenes, 0)
+        self.split_of = {scene: split for scene, split in self.split_of.items() if scene not in damaged}
+        self.order = sorted(self.split_of)
+
+    def with_skipped(self, record: layout.Source) -> layout.Source:
+        names = [printable(self.source.names[scene]) for scene in sorted(self.damaged)]
+        return replace(record, skipped=len(names), skipped_scenes=tuple(names[: layout.MOST_SKIPPED]))
+
+    def skipped_note(self) -> list[str]:
+        if not self.damaged:
+            return []
+        first = "; ".join(list(self.damaged.values())[:SHOWN_SKIPPED])
+        more = "; ..." if len(self.damaged) > SHOWN_SKIPPED else ""
+        left = f"{len(self.damaged)} of {len(self.damaged) + len(self.order)} scenes"
+        return [f"{left} cannot be read and were left out (meta.json names them): {first}{more}"]
 
     def members(self) -> dict[str, list[int]]:
         """The scenes of each split in the order in which they are written."""

@@ -279,7 +279,9 @@ def map_array(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     with open_regular(path) as file, plain_errors("mapping", path):
         offset = _check(file, path, shape, dtype)
         _require_room(file.fileno(), path)
-        return np.memmap(file, dtype=DESCR[dtype], mode="r", offset=offset, shape=shape)
+        mapped = np.memmap(file, dtype=DESCR[dtype], mode="r", offset=offset, shape=shape)
+        mapped.filename = str(path.absolute())  # for `require_whole`; numpy finds none in a handle
+        return mapped
 
 
 def _require_room(handle: int, path: Path) -> None:

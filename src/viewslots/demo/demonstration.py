@@ -26,7 +26,7 @@ from viewslots.errors import UserError
 from viewslots.figures.decompositions import decomposition_figure
 from viewslots.figures.sheets import contact_sheet
 from viewslots.figures.video import Frames, save_gif, save_mp4, turning_frames
-from viewslots.files import plain_errors, replacing, require_folder, write_json
+from viewslots.files import make_folder, plain_errors, replacing, require_folder, write_json
 from viewslots.methods.contract import Method
 from viewslots.methods.registry import method_class
 from viewslots.metrics.score import SceneScores, score_scenes
@@ -73,7 +73,8 @@ def run_demo(
     folder = out / f"seed-{seed}"
     with plain_errors("writing", out):
         require_own(out)
-        folder.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         store = demo_scenes(folder / "data", seed, scenes, lambda done, _: progress(RENDERED * done // scenes, 100))
         with one_thread():
             return show_scenes(store, out, folder, seed, frames, progress)

@@ -199,13 +199,16 @@ def score_table(results: Sequence[tuple[str, Result]], kind: str, title: str) ->
     write_row(plot, -0.35, "", names, [(name, False) for name in metrics])
     best = {name: max(known, default=None) for name, known in _means(results, kind, metrics).items()}
     for index, (name, result) in enumerate(results):
-        cells = [(cell_text(result[kind].get(metric)), _is_best(result, kind, metric, best)) for metric in metrics]
+        texts = [cell_text(result[kind].get(metric), len(result["repeats"])) for metric in metrics]
+        cells = [(text, _is_best(result, kind, metric, best)) for text, metric in zip(texts, metrics, strict=True)]
         write_row(plot, index + 0.75, name, names, cells)
     return made
 
 
-def cell_text(estimate: Mapping[str, float] | None) -> str:
-    return MISSING if estimate is None else f"{estimate['mean']:.3f} ± {estimate['std']:.3f}"
+def cell_text(estimate: Mapping[str, float] | None, answers: int) -> str:
+    """A single answer has no spread."""
+    spread = "" if estimate is None or answers == 1 else f" ± {estimate['std']:.3f}"
+    return MISSING if estimate is None else f"{estimate['mean']:.3f}{spread}"
 
 
 def write_row(plot: "Axes", height: float, name: str, start: float, cells: Sequence[tuple[str, bool]]) -> None:

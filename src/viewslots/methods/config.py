@@ -51,6 +51,8 @@ below: it is for damaged and hostile files, which would otherwise fill the memor
 MOST_ELSE = 2**16
 MOST_ITEMS = 1000
 """Length of a list."""
+MOST_NUMBER = 1e9
+"""Size of a number that is no count: beyond it single precision overflows somewhere."""
 
 
 def check_fields(config: object) -> None:
@@ -91,12 +93,14 @@ def requirement(value: object, kind: Any) -> str:
         words = {int: "a whole number", float: "a number"}[kind]
         if not known:
             return words
+        if kind is float and not abs(value) <= MOST_NUMBER:  # type: ignore[arg-type]
+            return f"at most {MOST_NUMBER:.0e}, and no less than -{MOST_NUMBER:.0e}"
         return "" if bound is None or bound.holds(value) else bound.words  # type: ignore[arg-type]
     if get_origin(kind) is tuple:
         item, *rest = get_args(kind)
         sized = isinstance(value, tuple) and (rest[-1] is Ellipsis or len(value) == len(rest) + 1)
-        odd = next((entry for entry in value if requirement(entry, item)), None) if sized else value  # type: ignore[attr-defined]
-        return "" if odd is None else f"a list, {kind}"
+        fits = sized and not any(requirement(entry, item) for entry in value)  # type: ignore[attr-defined]
+        return "" if fits else f"a list, {kind}"
     return "" if isinstance(value, kind) else f"{getattr(kind, '__name__', kind)}"
 
 

@@ -10,7 +10,7 @@ The weights are files of others under their usual names: `features.N.weight` of 
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,10 +35,22 @@ WHERE = (
 )
 
 
-def find_lpips(path: Path | None, device: str) -> "Lpips | None":
-    """With the weights that a user names, or those where the environment says; None without either."""
+def find_lpips(
+    path: Path | None, device: str, size: tuple[int, ...], say: Callable[[str], None] = lambda line: None
+) -> "Lpips | None":
+    """With the weights that a user names, or those where the environment says; None without either.
+
+    Pictures of this height and width may be too small for it: an error where the user asks for LPIPS, a word where the
+    environment does, which is there for all data sets.
+    """
     found = path or (Path(named) if (named := os.environ.get(ENVIRONMENT)) else None)
-    return None if found is None else Lpips.load(found, device)
+    lpips = None if found is None else Lpips.load(found, device)
+    if lpips is not None and (problem := lpips.too_small(size)):
+        if path is not None:
+            raise UserError(f"--lpips: {problem}")
+        say(f"{ENVIRONMENT}: {problem}, so there is no LPIPS")
+        return None
+    return lpips
 
 
 class Layer(NamedTuple):
@@ -104,17 +116,21 @@ class Lpips:
     @torch.no_grad()
     def __call__(self, first: Float[Tensor, "N 3 H W"], second: Float[Tensor, "N 3 H W"]) -> Float[Tensor, "N"]:
         """Of pictures in [0, 1], of any floats."""
-        if min(first.shape[2:]) < self._least:
-            size = "x".join(map(str, first.shape[2:]))
-            raise UserError(
-                f"LPIPS by {self.network} needs pictures of {self._least} pixels a side at least, not {size}"
-            )
+        if problem := self.too_small(tuple(first.shape[2:])):
+            raise UserError(problem)
         first, second = first.float(), second.float()
         distance = first.new_zeros(len(first))
         for place, (one, other) in enumerate(zip(self.features(first), self.features(second), strict=True)):
             squares = (unit(one) - unit(other)).square()
             distance = distance + conv2d(squares, self._weights[f"lin{place}.model.1.weight"]).mean((1, 2, 3))
         return distance
+
+    def too_small(self, size: tuple[int, ...]) -> str:
+        """Why pictures of this height and width cannot be compared; empty where they can."""
+        if min(size) >= self._least:
+            return ""
+        sides = "x".join(map(str, size))
+        return f"LPIPS by {self.network} needs pictures of {self._least} pixels a side at least, not {sides}"
 
     def features(self, pictures: Float[Tensor, "N 3 H W"]) -> list[Float[Tensor, "N C h w"]]:
         """At the five places."""

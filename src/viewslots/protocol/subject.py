@@ -61,6 +61,7 @@ def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[
         "preset_steps": None if preset is None else preset.schedule.steps,
         "seconds": training_seconds(run / METRICS_FILE),
         "seed": config.get("seed"),
+        "tuned": config.get("tunes") is True,
         **(first_stage(config.get("init")) if before is None else stage_before(before, run / FIRST)),
         "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
         "data_sha256": config.get("data_sha256"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from viewslots.methods.names import METHODS, entry
 from viewslots.metrics.extras import SHADOW
-from viewslots.report.rows import DATASETS, PaperTable, Result, search_of, title
+from viewslots.report.rows import DATASETS, PaperTable, Result, resized, search_of, title
 
 PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 """Test scenes of the paper; 100 for the multi-view sets."""
@@ -13,9 +13,15 @@ PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 def legend(results: Sequence[Result]) -> tuple[str, ...]:
     """What a reader must know before the first table."""
     counts = sorted({len(result["repeats"]) for result in results})
+    several = [count for count in counts if count > 1]
+    ours = (
+        f"mean ± population standard deviation over {' or '.join(map(str, several))} stochastic answers of one trained "
+        f"model{', or the score of a single one' if len(several) < len(counts) else ''}"
+        if several
+        else "the score of one stochastic answer of one trained model"
+    )
     return (
-        f"Our cells: mean ± population standard deviation over {' or '.join(map(str, counts))} stochastic answers of "
-        "one trained model, then the 95 % bootstrap interval over test scenes. The paper's cells: mean ± standard "
+        f"Our cells: {ours}, then the 95 % bootstrap interval over test scenes. The paper's cells: mean ± standard "
         "deviation over five answers.",
         "▲ or ▼ marks a difference where our whole interval lies beyond twice the paper's standard deviation. What the "
         "paper's own choice of scenes leaves open is not known and not in the marks. N/A: the method has no such "
@@ -64,9 +70,8 @@ def _pictures(result: Result, paper: PaperTable | None) -> Iterator[str]:
 
 
 def _resized(result: Result, paper: PaperTable | None) -> Iterator[str]:
-    stored, taken = result["data"].get("image_size"), result.get("image_size")
-    if stored and taken and stored != taken:
-        old, new = (" x ".join(map(str, size)) for size in (stored, taken))
+    if sizes := resized(result):
+        old, new = (" x ".join(map(str, size)) for size in sizes)
         yield (
             f"{title(result)}: pictures and truth of {old} pixels were cut in the middle and resized to the {new} that "
             "the model takes."

@@ -229,6 +229,10 @@ def overview_rows(results: Sequence[Result], place: tuple[str, str, str], views:
         rows.append(Row(f"paper: {method}", cells, "paper"))
     for name, same in sorted(_grouped(results, title).items(), key=lambda item: item[0].startswith("floor")):
         ours = {result["views"]: result for result in same}
-        cells = tuple(our_cell(ours[count]["pooled"][OVERVIEW]) if count in ours else MISSING for count in views)
+        cells = tuple(overview_cell(ours[count]) if count in ours else MISSING for count in views)
         rows.append(Row(name, cells, "floor" if name.startswith("floor") else "ours"))
     return tuple(rows)
+
+
+def overview_cell(result: Result) -> Cell:
+    return our_cell(result["pooled"][OVERVIEW], len(result["repeats"]))

@@ -143,16 +143,33 @@ def title(result: Result) -> str:
         if result.get("run") != result["method"]:
             details.append(str(result.get("run")))
     else:
-        name, details = f"ours: {', '.join(kind(result))}", [str(result.get("run")), answers_in_words(result)]
+        run = [] if is_tuned(result) else [str(result.get("run"))]
+        name, details = f"ours: {', '.join(kind(result))}", [*run, answers_in_words(result)]
+    if sizes := resized(result):
+        details.append(f"resized to {'x'.join(map(str, sizes[1]))}")
     if result["split"].endswith("-large"):
         details.append(f"{result['split']}, {result['scenes']} scenes")
     return f"{name} ({', '.join(details)})" if details else name
 
 
+def resized(result: Result) -> tuple[Sequence[int], Sequence[int]] | None:
+    """Height and width of the pictures as stored and as the model took them, where the two differ."""
+    stored, taken = result["data"].get("image_size"), result.get("image_size")
+    return (stored, taken) if stored and taken and stored != taken else None
+
+
+def is_tuned(result: Result) -> bool:
+    """Whether a trained model was fine-tuned: its experiment then says little of it, and its run has the name."""
+    return (result.get("training") or {}).get("tuned") is True
+
+
 def kind(result: Result) -> list[str]:
-    """Method and preset. Presets are short names (`compact`) or METHOD/DATA (`ocloc-compact/clevr-m1`)."""
+    """Method and preset. Presets are short names (`compact`) or METHOD/DATA (`ocloc-compact/clevr-m1`). Of a fine-tuned
+    model the run, and where it comes from."""
     method, preset = result["method"], result.get("preset") or "unknown preset"
     words = [entry(method).title or method]
+    if is_tuned(result):
+        return [str(result.get("run")), f"{words[0]} fine-tuned from {result['training'].get('init')}"]
     variant, _, data = preset.rpartition("/")
     if variant == method or variant.startswith(f"{method}-"):
         words += [variant.removeprefix(method).removeprefix("-"), data]
@@ -177,17 +194,20 @@ def answers_in_words(result: Result) -> str:
 
 
 def our_row(result: Result, kind: str) -> Row:
-    cells = tuple(our_cell(result[kind].get(name)) for name in METRICS)
+    answers = len(result["repeats"])
+    cells = tuple(our_cell(result[kind].get(name), answers) for name in METRICS)
     return Row(title(result), cells, "ours" if entry(result["method"]).learns else "floor")
 
 
-def our_cell(estimate: Mapping[str, Any] | None, digits: int = 3) -> Cell:
+def our_cell(estimate: Mapping[str, Any] | None, answers: int, digits: int = 3) -> Cell:
+    """A single answer has no spread."""
     if estimate is None:
         return MISSING
     mean, std, low, high = (
         "N/A" if estimate[name] is None else f"{estimate[name]:.{digits}f}" for name in ("mean", "std", "low", "high")
     )
-    return Cell(mean, (f"± {std}", f"({low} to {high})" if low != "N/A" else "(interval N/A)"))
+    spread = (f"± {std}",) if answers > 1 else ()
+    return Cell(mean, (*spread, f"({low} to {high})" if low != "N/A" else "(interval N/A)"))
 
 
 def paper_row(row: PaperRow) -> Row:
@@ -229,7 +249,8 @@ def training_row(result: Result) -> Row | None:
         f"{result['parameters'] / 1e6:.1f} M" if result.get("parameters") else None,
     )
     cells = tuple(MISSING if word is None else Cell(str(word)) for word in words)
-    return Row(f"{', '.join(kind(result))} ({result.get('run')})", cells, "ours")
+    name = ", ".join(kind(result))
+    return Row(name if is_tuned(result) else f"{name} ({result.get('run')})", cells, "ours")
 
 
 def _minutes(seconds: float | None, before: float | None) -> str | None:
@@ -241,10 +262,10 @@ def _minutes(seconds: float | None, before: float | None) -> str | None:
 
 def extra_rows(results: Sequence[Result]) -> tuple[Row, ...]:
     """One row an extra that any of the results has, one column a result."""
-    known = [name for name in EXTRAS if any(result["extras"].get(name) for result in results)]
+    known = {name: words for name, words in EXTRAS.items() if any(result["extras"].get(name) for result in results)}
     return tuple(
-        Row(EXTRAS[name][0], tuple(our_cell(result["extras"].get(name), EXTRAS[name][1]) for result in results))
-        for name in known
+        Row(words, tuple(our_cell(result["extras"].get(name), len(result["repeats"]), digits) for result in results))
+        for name, (words, digits) in known.items()
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from viewslots.errors import UserError
-from viewslots.files import FolderLock, plain_errors, read_json, write_json
+from viewslots.files import FolderLock, make_folder, plain_errors, read_json, write_json
 from viewslots.provenance import commit
 from viewslots.reproduce.plan import PLAN, Asked, Planner, Task, record_plan
 from viewslots.reproduce.progress import Meter, StatusLine, clock_words, next_ready, time_left
@@ -271,7 +271,7 @@ def reproduce_table(
         try:
             record_plan(out, asked, tasks)
             for name in (DONE, LOGS):
-                (out / name).mkdir(exist_ok=True)
+                make_folder(out / name)
             await_earlier(out, tasks)
             done = finished(out, tasks)
             reporter = Reporter(out, tasks, done, workers)

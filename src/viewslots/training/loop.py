@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -111,8 +112,10 @@ class Training:
 
     def take_step(self, step: int) -> None:
         settings = self.settings
+        with self.saving_first():
+            batch = self.batch_of(step)
         terms = self.parts.step(
-            self.batch_of(step),
+            batch,
             self.parts.noise(step, settings.views_at(step)),
             settings.schedule.at(step),
             settings.optimisation.learning_rates_at(step + 1),
@@ -121,6 +124,19 @@ class Training:
         self.facts["count"] += 1
         self.done = step + 1
         self.narrator.step(self.done)
+
+    @contextmanager
+    def saving_first(self) -> Iterator[None]:
+        """A data set that can no longer be read ends the run; between two steps, so nothing of it is lost. Of several
+        ranks some may still wait for this one, and none saves alone."""
+        try:
+            yield
+        except UserError as error:
+            if self.folder is None or self.ranks.count > 1:
+                raise
+            self.save()
+            self.saver.finish()
+            raise UserError(f"{error}; step {self.done} is saved, then go on with --resume") from error
 
     def batch_of(self, step: int) -> SceneBatch:
         return self.parts.feed(step, *self.settings.shown_at(step))
@@ -133,8 +149,6 @@ class Training:
             self.log()
         if step % settings.validate_every == 0 or last:
             self.validate()
-        if last and self.folder:
-            self.folder.keep_last(self.parts.model, step)
         if step % settings.checkpoint_every == 0 or step in settings.pinned or last or save or signal:
             self.save()
         if signal and (self.goes_on or not last):
@@ -197,9 +211,8 @@ class Training:
         self.folder.picture(f"step-{self.done:08d}", result.sheet)
         self.narrator.scores(self.done, result.scores)
         self.facts["last"] = entry
-        if self.settings.single_view(max(self.done - 1, 0)):
-            self.folder.keep_last(self.parts.model, self.done)
-        elif self.facts["best"] is None or result.loss < self.facts["best"]["loss"]:
+        counts = not self.settings.single_view(max(self.done - 1, 0))
+        if counts and (self.facts["best"] is None or result.loss < self.facts["best"]["loss"]):
             self.facts["best"] = entry
             self.folder.keep_best(self.parts.model, self.done, entry)
         self.warn(warnings(result.diagnostics, self.done, self.settings.steps))
@@ -214,10 +227,14 @@ class Training:
         self.facts["warned"] = list(found)
 
     def save(self) -> None:
-        """A bad state is never saved: terms, weights and moments are looked at first. Writing goes on behind us."""
+        """A bad state is never saved: terms, weights and moments are looked at first. Writing goes on behind us.
+
+        The model goes with it, as the run's last one: however a run is stopped, that is its newest saved state.
+        """
         self.means()
         self.require_finite(non_finite(self.parts.model, self.parts.optimisers))
         if self.folder is not None:
+            self.folder.keep_last(self.parts.model, self.done)
             facts = self.facts | {"sums": self.sums.tolist(), "settings": settings_digest(self.folder.config)}
             state = gather_state(self.parts.model, self.parts.optimisers, self.done, facts)
             self.saver.save(self.folder, state, self.settings.pinned)

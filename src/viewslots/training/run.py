@@ -21,6 +21,7 @@ from viewslots.files import (
     FolderLock,
     flush_file,
     flush_folder,
+    make_folder,
     plain_errors,
     read_json,
     replacing,
@@ -48,7 +49,7 @@ config.json      what was asked for (config), the seed, and where it ran (enviro
 metrics.jsonl    one JSON object a line; "kind" is train, valid or event, "step" the steps done; null = not finite
 best.json        names the folder of the model with the lowest validation loss so far, its step and its scores
 best-STEP/       that model: `viewslots evaluate` takes this run folder, or this folder alone
-last.json        names the folder of the model at the end of training
+last.json        names the folder of the newest model that was saved: at each checkpoint, when stopped, at the end
 last-STEP/       that model
 checkpoints/     the last states of training, each .safetensors with a .json of checksums; `--resume` reads the newest
 saved.json       there since the first checkpoint: a run that has lost them all does not begin anew
@@ -138,7 +139,7 @@ class RunFolder:
         self._keep("best", model, step, facts)
 
     def keep_last(self, model: TrainableMethod[Any], step: int) -> None:
-        """The model at the end of training."""
+        """The newest model, which goes with a checkpoint."""
         self._keep("last", model, step, {})
 
     def picture(self, name: str, image: Image.Image) -> Path:
@@ -147,7 +148,7 @@ class RunFolder:
             raise ValueError(f"{name!r} cannot be the name of a picture")
         path = self.path / PICTURES / f"{name}.png"
         with plain_errors("writing", path):
-            path.parent.mkdir(exist_ok=True)
+            make_folder(path.parent)
             with replacing(path) as draft:
                 image.save(draft, format="PNG")
         return path

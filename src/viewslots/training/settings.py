@@ -65,6 +65,11 @@ class RunSettings:
         check_fields(self)
         if trainable_class(self.method).config_class is not type(self.model):
             raise UserError(f"--method {self.method} is not for the experiment {self.preset}")
+        if self.first is not None and self.first.first is not None:
+            raise UserError(
+                f"{self.preset} after {self.first.preset} after {self.first.first.preset}: a run has two stages at "
+                "most; train the first one by itself and name it with --init"
+            )
 
     @property
     def steps(self) -> int:

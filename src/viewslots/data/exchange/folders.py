@@ -1,13 +1,12 @@
 """Data sets as folders of pictures, masks and cameras, which other programs open and `import-data pictures` reads.
 
-OUT/SPLIT/SCENE/000.png, 000_segment.png (object k is k + 1, 0 = background), transforms.json.
+OUT/SPLIT/SCENE/000.png, 000_segment.png (object k is k + 1, 0 = background), transforms.json. Masks are PNG of indices
+with a palette, so that people see them in colours and programs read the indices.
 """
 
 import json
-import os
-import shutil
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +15,30 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from viewslots.data.store import SplitArrays, Store
-from viewslots.errors import UserError
-from viewslots.files import flush_folder, plain_errors
+from viewslots.files import drafting, plain_errors, require_new
 from viewslots.types import BACKGROUND, Progress
 
 LONGEST = 200
 """Bytes of a folder's name."""
+GOLDEN = 0.618034
+"""Hues that step by this share of the circle stay apart, however many there are."""
 
 
 def export_folders(store: Store, out: Path, progress: Progress | None = None) -> Path:
     """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
-    if out.exists():
-        raise UserError(f"{out}: already exists; choose another place or remove it")
-    draft = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    require_new(out)
     done, total = 0, sum(split.scenes for split in store.meta.plan.splits.values())
-    try:
-        with plain_errors("writing", out):
-            draft.mkdir(parents=True)
-            for name in store.splits:
-                split = store.split(name)
-                for scene, called in enumerate(folder_names(store, name)):
-                    folder = draft / name / called
-                    folder.mkdir(parents=True)
-                    _write_scene(split, scene, folder)
-                    done += 1
-                    if progress is not None:
-                        progress(done, total)
-            os.replace(draft, out)
-            flush_folder(out.parent)
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(draft)
+    with plain_errors("writing", out), drafting(out) as draft:
+        draft.mkdir(parents=True)
+        for name in store.splits:
+            split = store.split(name)
+            for scene, called in enumerate(folder_names(store, name)):
+                folder = draft / name / called
+                folder.mkdir(parents=True)
+                _write_scene(split, scene, folder)
+                done += 1
+                if progress is not None:
+                    progress(done, total)
     return out
 
 
@@ -75,11 +67,25 @@ def _write_scene(split: SplitArrays, scene: int, folder: Path) -> None:
         }
         Image.fromarray(known["image"]).save(folder / f"{view:03d}.png")
         if "segment" in known:
-            Image.fromarray(index_mask(known["segment"])).save(folder / f"{view:03d}_segment.png")
+            mask_picture(known["segment"]).save(folder / f"{view:03d}_segment.png")
         frames.append({"file_path": f"{view:03d}.png"} | _camera(known, *known["image"].shape[:2]))
     if "pose" in split or "intrinsics" in split:
         text = json.dumps({"camera_model": "OPENCV", "frames": frames}, indent=1)
         (folder / "transforms.json").write_text(text + "\n")
+
+
+def mask_picture(segment: NDArray[np.uint8]) -> Image.Image:
+    """Indices, black for the background and a colour of its own for each object."""
+    picture = Image.fromarray(index_mask(segment))
+    picture.putpalette(mask_colours())
+    return picture
+
+
+@cache
+def mask_colours() -> list[int]:
+    """Red, green and blue of each index, one after the other; black for 0."""
+    hues = 2 * np.pi * (np.arange(1, 256)[:, None] * GOLDEN + np.arange(3) / 3)
+    return [0, 0, 0, *(127.5 + 127.5 * np.cos(hues)).round().astype(int).ravel().tolist()]
 
 
 def index_mask(segment: NDArray[np.uint8]) -> NDArray[np.uint8]:

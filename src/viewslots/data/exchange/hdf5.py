@@ -15,7 +15,7 @@ from viewslots.data.import_data import import_data
 from viewslots.data.sources.ocloc import SUFFIXES
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.files import flush_folder, plain_errors
+from viewslots.files import drafting, plain_errors, require_new
 from viewslots.types import Progress
 
 
@@ -39,23 +39,15 @@ CHUNK_BYTES = 64 * 2**20
 
 def export_hdf5(store: Store, out: Path, progress: Progress | None = None) -> Path:
     """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
-    if out.exists():
-        raise UserError(f"{out}: already exists; choose another place or remove it")
+    require_new(out)
     if not out.parent.is_dir():
         raise UserError(f"{out.parent}: no such folder; create it first")
     groups = [GROUP_OF_SPLIT.get(name, name) for name in store.splits]
     if len(set(groups)) < len(groups):
         raise UserError(f"{store.path}: two of its splits would share a group of the HDF5 file ({', '.join(groups)})")
-    draft = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        with plain_errors("writing", out):
-            with Draft(draft) as file:
-                _write(store, file, progress)
-                file.require_written()
-            os.replace(draft, out)
-            flush_folder(out.parent)
-    finally:
-        draft.unlink(missing_ok=True)
+    with plain_errors("writing", out), drafting(out) as draft, Draft(draft) as file:
+        _write(store, file, progress)
+        file.require_written()
     return out
 
 

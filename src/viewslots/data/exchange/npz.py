@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from viewslots.errors import UserError
-from viewslots.files import open_regular, plain_errors, readable, replacing, require_regular, require_total, shown
+from viewslots.files import (
+    open_regular,
+    plain_errors,
+    readable,
+    replacing,
+    require_own_links,
+    require_regular,
+    require_total,
+    shown,
+)
 
 
 def require_npz(path: Path) -> None:
@@ -21,6 +30,7 @@ def require_npz(path: Path) -> None:
         raise UserError(f"{path}: arrays are written as .npz; give a name that ends so")
     if not path.parent.is_dir():
         raise UserError(f"{path.parent}: no such folder; create it first")
+    require_own_links(path, "--out")
     require_regular(path)
 
 

@@ -80,6 +80,8 @@ class SpaceConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if empty := [name for name, value in vars(self).items() if value == ()]:
+            raise UserError(f"{empty[0]}: at least one layer")
         strides = math.prod(stride for _, stride, _, _ in self.encoder)
         if self.image_size != self.grid * strides:
             raise UserError(f"strides of {strides} make {self.image_size} pixels no grid of {self.grid} cells")
