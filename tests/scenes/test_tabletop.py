@@ -402,6 +402,29 @@ def test_what_is_wrong_is_named(path: tuple[Any, ...], value: Any, said: str) ->
         TableScene.from_dict(tree)
 
 
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ((), "scene"),
+        (("objects", 0), r"objects\[0\]"),
+        (("objects", 0, "sizes"), r"objects\[0\].sizes"),
+        (("objects", 0, "finish"), r"objects\[0\].finish"),
+        (("table",), "table"),
+        (("room",), "room"),
+        (("room", "walls"), "room.walls"),
+        (("lamps", 0), r"lamps\[0\]"),
+        (("views", 0), r"views\[0\]"),
+    ],
+)
+def test_unknown_fields_are_named(path: tuple[Any, ...], named: str) -> None:
+    node = tree = json.loads(DESCRIPTION)
+    for step in path:
+        node = node[step]
+    node["colour"] = "red"
+    with pytest.raises(UserError, match=f"^{named}: unknown field 'colour'; known are "):
+        TableScene.from_dict(tree)
+
+
 def test_pictures_without_objects_count_too() -> None:
     tree = a_scene(height=1024, width=1024).to_dict()
     tree["views"] *= 50

@@ -63,9 +63,7 @@ def runs(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dic
     for name, folder in data.items():
         _, said[name] = train("tiny", data=folder, run=root / name, slots=3, **SMALL)
     assert "training a model for pictures of 48x64 instead of 32x32, as in this data set\n" in said["wide"]
-    expected = (
-        "training a model for pictures of 64x48 instead of 32x32: those of this data set, 96x72, are resized"
-    )
+    expected = "training a model for pictures of 64x48 instead of 32x32: those of this data set, 96x72, are resized"
     assert expected in said["high"]
     assert "objects" not in said["wide"].split("step 1/")[0]  # nothing is known of them
     return {name: root / name for name in data}
