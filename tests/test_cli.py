@@ -297,3 +297,22 @@ def test_render_takes_a_scene_a_view_and_a_size(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=said):
             render(lines, out=tmp_path / "never.png", device="cpu", **words)
     assert not (tmp_path / "never.png").exists()
+
+
+def test_fewer_scenes_than_shards_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = {"train_scenes": 3, "valid_scenes": 2, "test_scenes": 1, "device": "cpu"}
+    make_data("abstract", out=tmp_path / "set", shards=3, **counts)
+    said = capsys.readouterr().err
+    assert "no more shards than scenes: valid 2, test1 1, test2 1 instead of 3\n" in said
+    assert (tmp_path / "set" / "valid" / "00001").is_dir()
+    make_data("abstract", out=tmp_path / "whole", **counts)
+    assert "shards" not in capsys.readouterr().err
+
+
+def test_the_tool_of_the_pictures_has_help() -> None:
+    tool = Path(__file__).parent.parent / "tools" / "dataset_pictures.py"
+    done = subprocess.run([sys.executable, tool, "--help"], capture_output=True, text=True, timeout=300, check=True)
+    assert "docs/pictures" in done.stdout
+    done = subprocess.run([sys.executable, tool, "clevr-m9"], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2
+    assert "no data set 'clevr-m9'" in done.stderr

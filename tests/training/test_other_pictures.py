@@ -23,6 +23,7 @@ from viewslots.explorer.paint import MODES, SIDE, painted
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import COMPACT
 from viewslots.runs import load_run
+from viewslots.scenes.tabletop.family import TABLETOP
 from viewslots.training.notes import notes
 from viewslots.training.start import new_settings
 from viewslots.viewpoints.scene import load
@@ -177,6 +178,15 @@ def test_the_size_of_an_experiment_counts_for_its_own_data_alone(tmp_path: Path)
         assert load_run(tmp_path / f"{preset}-run", which="last").image_size == size
     live = new_settings({"preset": "tiny", "data": "live"}, "fp32", fast=True)
     assert expected["clevr-m1"][0].strip() in list(notes(live, ()))
+
+
+def test_umbra_trains_on_tabletop(tmp_path: Path) -> None:
+    """As docs/training.md has it, with few scenes, pixels and steps; both stages."""
+    world = replace(TABLETOP["tabletop"], height=16, width=16, views=2)
+    data = make_dataset(world, {"train": 2, "valid": 1}, tmp_path / "set", preset="tabletop", seed=0)
+    _, said = train("umbra", data=data, run=tmp_path / "run", steps=2, batch=2, device="cpu")
+    assert "a model for pictures of 16x16 instead of 64x64, as in this data set\n" in said
+    assert load_run(tmp_path / "run").image_size == (16, 16)
 
 
 def test_objects_are_counted_not_slots(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ DataName = Literal[
 ]
 QualityName = Literal["fast", "reference"]
 Shards = Annotated[int, arg(metavar="N")]
-Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as many as in the paper)")]
+Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the set's own number)")]
 
 
 def make_data(
@@ -85,7 +85,18 @@ def make_data(
     if team.first:
         if there:
             say(f"{out}: already complete, nothing to do; check-data verifies it")
+        for note in fewer_shards(out, shards):
+            say(note)
         print(out)
+
+
+def fewer_shards(folder: Path, wanted: int) -> "Iterator[str]":
+    """A line where splits have fewer scenes than shards were asked for."""
+    from viewslots.data.store import Store
+
+    splits = Store.open(folder).meta.plan.splits
+    if few := [f"{name} {plan.shards}" for name, plan in splits.items() if plan.shards < wanted]:
+        yield f"no more shards than scenes: {', '.join(few)} instead of {wanted}"
 
 
 def sized_world(preset: str, size: str) -> "World":
@@ -109,6 +120,8 @@ def read_sides(size: str, least: int) -> tuple[int, int]:
 
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from viewslots.scenes.world import World
 
     KindName = str
@@ -180,6 +193,8 @@ def import_data(
         report = check_dataset(path, progress)
     for note in notes:
         say(f"note: {note}")
+    for line in fewer_shards(path, shards):
+        say(line)
     say(f"{', '.join(f'{name} {count}' for name, count in report.scenes.items())} scenes; {', '.join(report.keys)}")
     print(path)
 
