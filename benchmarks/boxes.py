@@ -2,7 +2,8 @@
 
 One sprite (square, ellipse or heart) a picture of 64x64, turned, anywhere. An encoder makes a code of the picture, a
 decoder draws the sprite from it. Either may work on the whole picture or in the sprite's box; place and size of the box
-are told in all four cases, so that they differ in nothing else.
+are told in these four cases, so that they differ in nothing else. In a fifth another network guesses the box, and
+learns to from the error of the drawing alone.
 
     python benchmarks/boxes.py --out boxes.json
 """
@@ -26,7 +27,9 @@ ROOM = 1.6
 """Half the side of a box, in sizes of its sprite: everything is inside at any angle."""
 EMPTY = -8.0
 """Logit of what lies outside a box."""
-WAYS = [(look, draw) for look in ("picture", "box") for draw in ("picture", "box")]
+PICTURE, BOX, GUESSED = "picture", "box", "guessed box"
+WAYS = ((PICTURE, PICTURE), (PICTURE, BOX), (BOX, PICTURE), (BOX, BOX), (GUESSED, GUESSED))
+"""Where it looks, where it draws."""
 
 
 def sprites(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,18 +52,22 @@ def sprites(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Ten
     return masks[:, None], torch.cat([x, y], 1)[..., 0], size[..., 0]
 
 
+def encoder(size: int, outputs: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, kernel in ((1, 5), (32, 5), (32, 5), (32, 3)):
+        layers += [nn.Conv2d(inputs, 32, kernel, stride=2, padding=kernel // 2), nn.ReLU()]
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(32 * (size // 16) ** 2, 256), nn.ReLU(), nn.Linear(256, outputs)
+    )
+
+
 class Sketch(nn.Module):
     def __init__(self, look: str, draw: str, seed: int) -> None:
         super().__init__()
         self.look, self.draw = look, draw
-        layers: list[nn.Module] = []
-        for inputs, kernel in ((1, 5), (32, 5), (32, 5), (32, 3)):
-            layers += [nn.Conv2d(inputs, 32, kernel, stride=2, padding=kernel // 2), nn.ReLU()]
-        places = (SIZE if look == "picture" else GLIMPSE) // 16
-        self.encoder = nn.Sequential(
-            *layers, nn.Flatten(), nn.Linear(32 * places**2, 256), nn.ReLU(), nn.Linear(256, CODE)
-        )
-        grid, told = (16, 3) if draw == "picture" else (8, 0)
+        self.finder = encoder(SIZE, 3) if look == GUESSED else None
+        self.encoder = encoder(SIZE if look == PICTURE else GLIMPSE, CODE)
+        grid, told = (16, 3) if draw == PICTURE else (8, 0)
         decoder = DecoderConfig(
             kind="compact",
             hidden=(256, 256),
@@ -75,9 +82,12 @@ class Sketch(nn.Module):
     def forward(self, masks: Tensor, centre: Tensor, size: Tensor, noise: Tensor) -> Tensor:
         """Logits of the sprite's mask."""
         half = (ROOM * size).expand(-1, 2)
-        seen = masks if self.look == "picture" else crop(masks, half, centre, GLIMPSE)
+        if self.finder is not None:
+            guess = self.finder(masks)
+            centre, half = guess[:, :2].tanh(), (0.15 + 0.85 * (guess[:, 2:] - 1).sigmoid()).expand(-1, 2)
+        seen = masks if self.look == PICTURE else crop(masks, half, centre, GLIMPSE)
         code = self.encoder(seen) + noise
-        if self.draw == "picture":
+        if self.draw == PICTURE:
             return self.decoder(torch.cat([code, centre, size], 1))
         return paste(self.decoder(code) - EMPTY, half, centre, (SIZE, SIZE)) + EMPTY
 
