@@ -36,6 +36,9 @@ FREE_TOTAL = 4 * 2**30
 MAX_RATIO = 256
 """beyond it to this many times their size. Real files of this field reach about 100, empty promises any number."""
 
+SPARE_FILES = 32
+"""Maps leave room for so many more: checkpoints, logs, pipes, sockets."""
+
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -70,6 +73,8 @@ def _explain(doing: str, path: Path, error: OSError) -> str:
         return f"no permission while {doing} {path}: choose another place or change the permissions"
     if error.errno == errno.ENOENT:
         return f"{error.filename or path}: no such file or folder"
+    if error.errno == errno.EMFILE:
+        return f"too many open files while {doing} {path}: allow more with `ulimit -n`"
     reason = error.strerror or str(error)
     return f"error while {doing} {path}: {' '.join(reason.split())[:200]}"
 
@@ -109,6 +114,34 @@ def open_regular(path: Path) -> io.BufferedReader:
         os.close(handle)
         raise UserError(f"{path}: not a regular file")
     return os.fdopen(handle, "rb")
+
+
+def allowed_files() -> int:
+    """How many files this process may have open."""
+    if sys.platform == "win32":
+        return sys.maxsize
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def room_beside(handle: int) -> bool:
+    """Whether more files can be opened than there are; the limit is raised where the system lets us.
+
+    `handle`: any open file. Its copy gets the lowest number that is free, which tells how many there are.
+    """
+    free = os.dup(handle)
+    os.close(free)
+    if free + SPARE_FILES < allowed_files() or sys.platform == "win32":
+        return True
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * soft if hard == resource.RLIM_INFINITY else min(2 * soft, hard)
+    with suppress(ValueError, OSError):  # macOS names no limit and has one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return free + SPARE_FILES < allowed_files()
 
 
 def require_regular(path: Path) -> None:

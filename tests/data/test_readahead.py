@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from viewslots.data.dataset import SceneDataset
 from viewslots.data.generate import make_dataset
 from viewslots.data.readahead import PAGE, ReadAhead, page_runs
 from viewslots.data.store import SplitArrays, Store
+from viewslots.experiments import experiment
+from viewslots.training import feed as feeding
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import StoredFeed
 
@@ -91,9 +94,12 @@ def test_pictures_in_memory_need_no_hints(monkeypatch: pytest.MonkeyPatch) -> No
     assert not found
 
 
-def feed_of(folder: Path, ahead: int, ranks: Ranks | None = None) -> StoredFeed:
-    split, cpu = Store.open(folder).split("train"), torch.device("cpu")
-    feed = StoredFeed(split, seed=5, batch=2, size=(40, 50), camera=False, device=cpu, ranks=ranks or Ranks())
+ALONE: dict[str, Any] = {"device": torch.device("cpu"), "ranks": Ranks()}
+
+
+def feed_of(folder: Path, ahead: int, ranks: Ranks | None = None, shown_at: Any = None) -> StoredFeed:
+    split, where = Store.open(folder).split("train"), ALONE | {"ranks": ranks or Ranks()}
+    feed = StoredFeed(split, seed=5, batch=2, size=(40, 50), camera=False, shown_at=shown_at, **where)
     feed.steps_ahead = ahead
     return feed
 
@@ -135,6 +141,71 @@ def test_every_step_is_told_once_and_before_its_turn(folder: Path) -> None:
     turns = [place for place, (what, _) in enumerate(log) if what == "read"]
     for step, place in enumerate(turns):
         assert sum(what == "told" for what, _ in log[:place]) == step + 1 + 3
+
+
+def counted(feed: StoredFeed, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """Everything that is drawn, told and read, as (scenes, views of each)."""
+    log: dict[str, list[Any]] = {"table": [], "expect": [], "batch_of": []}
+    for name, found in log.items():
+        asked = getattr(feed.data, name)
+
+        def noted(*words: Any, asked: Any = asked, found: list[Any] = found, **named: Any) -> Any:
+            found.append((list(words[0]), words[1].tolist() if isinstance(words[1], np.ndarray) else None))
+            return asked(*words, **named)
+
+        monkeypatch.setattr(feed.data, name, noted)
+    return log
+
+
+RAMP = replace(experiment("tiny").optimisation, single_view_steps=4, neighbours=0.4, neighbour_steps=15)
+
+
+def test_on_a_ramp_every_step_is_drawn_and_told_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One view for 4 steps, then two, from a share of neighbours that grows until step 15."""
+
+    def shown_at(step: int) -> tuple[int, float]:
+        return RAMP.views_at(step, 2), RAMP.within_at(step)
+
+    feed = feed_of(folder, 8, shown_at=shown_at)
+    log = counted(feed, monkeypatch)
+    for step in range(20):
+        fresh = feed_of(folder, 0)(step, *shown_at(step))
+        assert torch.equal(feed(step, *shown_at(step)).image, fresh.image)
+    assert len(log["table"]) == len(log["expect"]) == 20 + 8
+    assert log["expect"][:20] == log["batch_of"]
+
+
+def test_who_does_not_say_what_comes_pays_for_one_draw_more(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = feed_of(folder, 8)
+    log = counted(feed, monkeypatch)
+    for step in range(20):
+        feed(step, 2, 0.4 + 0.03 * step)
+    assert len(log["expect"]) == 20 + 8
+    assert len(log["table"]) == 20 + 8 + 19
+
+
+def test_nothing_is_drawn_ahead_of_pictures_in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split = Store.open(folder).split("train")
+    arrays = {key: np.array(array) for key, array in split.arrays.items()}
+    feed = StoredFeed(replace(split, arrays=arrays), seed=5, batch=2, size=(40, 50), camera=False, **ALONE)
+    log = counted(feed, monkeypatch)
+    for step in range(6):
+        feed(step, 2)
+    assert (len(log["table"]), len(log["expect"])) == (6, 0)
+
+
+@pytest.mark.parametrize(("pictures", "steps"), [(1, 1), (4, 1), (11, 2), (12, 3), (1000, 8)])
+def test_bytes_bound_how_far_ahead_is_told(
+    folder: Path, pictures: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is 2 scenes in 2 views."""
+    size = Store.open(folder).split("train").size
+    monkeypatch.setattr(feeding, "BYTES_AHEAD", pictures * size.height * size.width * 3)
+    feed = feed_of(folder, 8)
+    log = counted(feed, monkeypatch)
+    for step in range(4):
+        feed(step, 2)
+        assert len(log["expect"]) == step + 1 + steps
 
 
 def test_the_benchmark_says_what_is_cold(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

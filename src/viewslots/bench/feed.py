@@ -22,7 +22,7 @@ from viewslots.files import open_regular
 from viewslots.provenance import provenance
 from viewslots.terminal import say
 from viewslots.training.distributed import Ranks
-from viewslots.training.feed import STEPS_AHEAD, StoredFeed
+from viewslots.training.feed import StoredFeed, steps_within
 
 SCENES, VIEWS, SIDE = 8000, 10, 64
 """Of the set that is made: pictures as in CLEVR, 983 MB."""
@@ -81,7 +81,7 @@ def _measured(data: Path, seconds: float, seed: int) -> dict[str, Any]:
         "seed": seed,
         "data": {"scenes": scenes, "views": plan.views, "picture_bytes": picture, "files": len(files),
                  "image_bytes": sum(file.stat().st_size for file in files)},
-        "batch": batch, "views": views, "steps_ahead": STEPS_AHEAD, "repeats": epoch,
+        "batch": batch, "views": views, "steps_ahead": steps_within(batch * views * picture), "repeats": epoch,
         "share_kept_after_drop": kept,
         "disk": disk,
         "batches_per_second": middle,
@@ -115,7 +115,6 @@ def _rate(data: Path, files: Sequence[Path], what: str, epoch: int, batch: int, 
     feed = StoredFeed(split, seed=seed, batch=batch, size=size, camera=False, device=cpu, ranks=Ranks())
     if what == UNTOLD:
         feed.steps_ahead = 0
-        feed.data.expect = lambda scenes, table: None  # type: ignore[method-assign]
     feed.order(epoch)
     first, steps = epoch * feed.batches, min(STEPS, feed.batches)
     start = time.perf_counter()

@@ -57,6 +57,14 @@ class SceneDataset:
         self._counts = split.view_counts
         self._ahead = ReadAhead(split["image"])
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_ahead"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Another process has maps of its own."""
+        vars(self).update(state)
+        self._ahead = ReadAhead(self.split["image"])
+
     def __len__(self) -> int:
         return len(self.split)
 
@@ -80,8 +88,13 @@ class SceneDataset:
 
     def expect(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> None:
         """This batch will be asked for soon: the disk may fetch its pictures meanwhile."""
-        if self._resident is None:
+        if self.reads_disk:
             self._ahead.expect(scenes, table)
+
+    @property
+    def reads_disk(self) -> bool:
+        """Whether pictures are fetched from files, and the system can be told beforehand."""
+        return self._resident is None and self._ahead.useful
 
     def truth(self, scenes: Sequence[int], views: ViewChoice | None = None, padded_to: int = 0) -> SceneTruth:
         """The truth for the batch of the same arguments, as far as it is stored."""
@@ -97,7 +110,7 @@ class SceneDataset:
 
         counts = None
         if "num_objects" in self.split:
-            counts = torch.from_numpy(np.asarray(self.split["num_objects"])[list(scenes)]).to(self.device)
+            counts = torch.from_numpy(self.split["num_objects"][list(scenes)]).to(self.device)
         mask = torch.from_numpy(table != PADDING).to(self.device)
         tensors = {key: chosen(key) for key in TRUTH_OF_VIEWS}
         lasting = not self.split.per_view_masks or table.shape[1] == 1
@@ -180,15 +193,17 @@ def gather(array: StoredArray, scenes: Sequence[int], table: Int[np.ndarray, "B 
     # Indexing a memory map itself costs more than the copy.
     plain = array if isinstance(array, ShardedArray) else np.asarray(array)
     rows = np.empty((*table.shape, *array.shape[2:]), array.dtype)
-    require_whole(array)
+    require_whole(array, scenes)
     for place in np.argsort(scenes, kind="stable"):
         np.take(plain[scenes[place]], table[place].clip(0), axis=0, out=rows[place], mode="clip")
     return rows
 
 
-def require_whole(array: Any) -> None:
+def require_whole(array: StoredArray, scenes: Sequence[int]) -> None:
     """Pages of a file that was cut off meanwhile would end the process without a word (SIGBUS)."""
-    for part in getattr(array, "parts", (array,)):
+    shards = sorted({array.locate(scene)[0] for scene in scenes}) if isinstance(array, ShardedArray) else (0,)
+    for number in shards:
+        part = array.shard(number) if isinstance(array, ShardedArray) else array
         if isinstance(part, np.memmap) and part.filename is not None:
             with suppress(FileNotFoundError):  # removed, but whole: we still have it
                 if os.stat(part.filename).st_size < part.offset + part.nbytes:

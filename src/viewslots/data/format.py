@@ -123,9 +123,9 @@ MAX_SHARDS = 10_000
 MAX_FILES = 2**14
 """Their list in meta.json then stays below what is read of a JSON file."""
 MAX_BYTES = 2**53
+"""JSON numbers are exact up to here in every language."""
 MOST_SKIPPED = 100
 """Names of scenes that an import left out; their number is told as well."""
-"""JSON numbers are exact up to here in every language."""
 
 
 @dataclass(frozen=True)

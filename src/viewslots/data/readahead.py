@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from numpy.typing import NDArray
 
 from viewslots.data.sharded import ShardedArray, StoredArray
 
@@ -22,25 +23,32 @@ class ReadAhead:
     """Rows of an array [S, M, ...] in files; of one in memory there is nothing to fetch."""
 
     def __init__(self, array: StoredArray) -> None:
-        parts = array.parts if isinstance(array, ShardedArray) else (array,)
-        self._starts = np.cumsum([0, *map(len, parts)])
+        self._array = array
+        self._starts = np.array(array.starts if isinstance(array, ShardedArray) else (0, len(array)))
         self._views, self._bytes = array.shape[1], array.nbytes // max(array.shape[0] * array.shape[1], 1)
-        self._maps = [part for part in parts if isinstance(part, np.memmap) and isinstance(part.base, mmap.mmap)]
-        if len(self._maps) < len(parts) or not hasattr(mmap, "MADV_WILLNEED"):
-            self._maps = []
+        self.useful = hasattr(mmap, "MADV_WILLNEED") and _in_file(self._part(0))
+        """Whether there is anything to fetch."""
+
+    def _part(self, number: int) -> NDArray[Any]:
+        return self._array.shard(number) if isinstance(self._array, ShardedArray) else self._array
 
     def expect(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> None:
         """These views of these scenes come soon; views below 0 are none."""
-        if not self._maps:
+        if not self.useful:
             return
         row, column = np.nonzero(table >= 0)
         scene = np.asarray(scenes)[row]
         part = np.searchsorted(self._starts, scene, side="right") - 1
         first = ((scene - self._starts[part]) * self._views + table[row, column]) * self._bytes
         for number in np.unique(part):
-            array = self._maps[number]
+            array: Any = self._part(int(number))
             for start, end in page_runs(first[part == number] + array.offset % PAGE, self._bytes):
                 _will_need(array.base, start, end)
+
+
+def _in_file(array: NDArray[Any]) -> bool:
+    """A copy of a memory map, or one that was pickled, is none."""
+    return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
 
 
 def page_runs(starts: Int[np.ndarray, "n"], length: int) -> list[tuple[int, int]]:

@@ -2,10 +2,12 @@
 
 import ast
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,10 +15,10 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Part, Size, read_meta
-from viewslots.data.sharded import ShardedArray, StoredArray
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Part, Plan, Size, read_meta
+from viewslots.data.sharded import Shard, ShardedArray, StoredArray, forget_maps
 from viewslots.errors import UserError
-from viewslots.files import open_regular, plain_errors, printable, shown
+from viewslots.files import allowed_files, open_regular, plain_errors, printable, room_beside, shown
 from viewslots.types import BACKGROUND, SLOT_KEYS, Pictures
 
 MAKING = "making.json"
@@ -88,12 +90,55 @@ def _slots(arrays: Mapping[str, NDArray[Any]]) -> int:
     return int(labels[labels != BACKGROUND].astype(int).max(initial=-1)) + 1
 
 
+class StoredArrays(Mapping[str, StoredArray]):
+    """The arrays of a split, each mapped when it is first asked for: a map keeps its file open.
+
+    A pickled one has no maps: the process that reads it maps the files itself.
+    """
+
+    def __init__(self, root: Path, plan: Plan, split: str) -> None:
+        """`root`: the real path of the data set."""
+        self._root, self._plan, self._split = root, plan, split
+        self._keys = plan.keys_of(split)
+        self._found: dict[str, StoredArray] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_found": {}}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __getitem__(self, key: str) -> StoredArray:
+        if key not in self._keys:
+            raise KeyError(key)
+        if key not in self._found:
+            shards = [self._shard(part, key) for part in self._plan.parts(self._split)]
+            dtype = np.dtype(DESCR[KEYS[key].dtype])
+            self._found[key] = shards[0].open() if len(shards) == 1 else ShardedArray(shards, dtype)
+        return self._found[key]
+
+    def _shard(self, part: Part, key: str) -> Shard:
+        shape = KEYS[key].shape(self._plan.part_size(part))
+        return Shard(shape, partial(_mapped, self._root, f"{part.folder}/{key}.npy", shape, KEYS[key].dtype))
+
+
+def _mapped(root: Path, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    return map_array(_inside(root, name, root), shape, dtype)
+
+
 class Store:
     """An opened data set: every header and size agrees with meta.json. Checksums are the work of `check_dataset`."""
 
     def __init__(self, path: Path, meta: Meta) -> None:
         self.path = path
         self.meta = meta
+        self._root = path.resolve()
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name} {plan.scenes}" for name, plan in self.meta.plan.splits.items())
@@ -103,7 +148,7 @@ class Store:
     def open(cls, path: str | Path) -> "Store":
         folder = Path(path)
         _require_finished(folder)
-        store = cls(folder, read_meta(_inside(folder, META)))
+        store = cls(folder, read_meta(_inside(folder, META, folder.resolve())))
         for split in store.splits:
             store._check_files(split)
         return store
@@ -115,19 +160,7 @@ class Store:
     def split(self, name: str) -> SplitArrays:
         self._require_split(name)
         plan = self.meta.plan
-        arrays = {key: self._array(name, key) for key in plan.keys_of(name)}
-        return SplitArrays(name, plan.size(name), arrays, plan.per_view_masks)
-
-    def _array(self, split: str, key: str) -> StoredArray:
-        plan = self.meta.plan
-        maps = [
-            map_array(self._path(part, key), KEYS[key].shape(plan.part_size(part)), KEYS[key].dtype)
-            for part in plan.parts(split)
-        ]
-        return maps[0] if len(maps) == 1 else ShardedArray(maps)
-
-    def _path(self, part: Part, key: str) -> Path:
-        return _inside(self.path, f"{part.folder}/{key}.npy")
+        return SplitArrays(name, plan.size(name), StoredArrays(self._root, plan, name), plan.per_view_masks)
 
     def names(self, name: str) -> list[str] | None:
         """What the source of an import calls the scenes of a split; None where nothing tells."""
@@ -143,7 +176,7 @@ class Store:
         if not self.meta.plan.has_descriptions:
             raise UserError(f"{self.path}: imported pictures come without scene descriptions")
         for part in self.meta.plan.parts(name):
-            path = _inside(self.path, f"{part.folder}/{DESCRIPTIONS}")
+            path = _inside(self.path, f"{part.folder}/{DESCRIPTIONS}", self._root)
             with open_regular(path) as file, plain_errors("reading", path):
                 for line in range(part.scenes):
                     yield _description(file.readline(LINE_LIMIT + 1), path, line, part.first)
@@ -160,14 +193,18 @@ class Store:
         plan = self.meta.plan
         parts = plan.parts(split)
         for part in parts:
-            for key in plan.keys_of(split):
-                check_array(self._path(part, key), KEYS[key].shape(plan.part_size(part)), KEYS[key].dtype)
+            real, size = _inside(self.path, part.folder, self._root), plan.part_size(part)
             for name in plan.files_of(part):
-                path = _inside(self.path, name)
-                with open_regular(path) as file:
-                    size = os.fstat(file.fileno()).st_size
-                if size != self.meta.files[name].bytes:
-                    raise UserError(f"{path}: {size} bytes long where {META} says {self.meta.files[name].bytes}")
+                path = real / Path(name).name
+                if path.is_symlink():
+                    path = _inside(self.path, name, self._root)
+                with open_regular(path) as file, plain_errors("reading", path):
+                    if name.endswith(".npy"):
+                        key = KEYS[Path(name).stem]
+                        _check(file, path, key.shape(size), key.dtype)
+                    found, known = os.fstat(file.fileno()).st_size, self.meta.files[name].bytes
+                if found != known:
+                    raise UserError(f"{path}: {found} bytes long where {META} says {known}")
         self._refuse_others(split, {part.folder for part in parts})
 
     def _refuse_others(self, split: str, ours: set[str]) -> None:
@@ -197,14 +234,14 @@ def _require_finished(folder: Path) -> None:
             )
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """The real path of a file of the data set; a link that leads out of the folder is refused."""
+def _inside(folder: Path, name: str, root: Path) -> Path:
+    """The real path of a file of the data set; a link that leads out of its `root`, the real folder, is refused."""
     with plain_errors("opening", folder / name):
         try:
             real = (folder / name).resolve(strict=True)
         except RuntimeError as error:  # a loop of links, before Python 3.13
             raise UserError(f"{folder / name}: links in a circle") from error
-        if not real.is_relative_to(folder.resolve()):
+        if not real.is_relative_to(root):
             raise UserError(f"{folder / name}: links to a place outside the data set")
     return real
 
@@ -237,29 +274,40 @@ def header(shape: tuple[int, ...], dtype: str) -> bytes:
     return MAGIC + length.to_bytes(2, "little") + text.ljust(length - 1).encode("ascii") + b"\n"
 
 
-def check_array(path: Path, shape: tuple[int, ...], dtype: str) -> int:
-    """Where the data start, once header and real size agree with what is promised."""
-    with open_regular(path) as file, plain_errors("reading", path):
-        return _check(file, path, shape, dtype)
-
-
 def map_array(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """The array as a read-only memory map. Checked first: a map beyond the end of a file would kill the process."""
     with open_regular(path) as file, plain_errors("mapping", path):
         offset = _check(file, path, shape, dtype)
+        _require_room(file.fileno(), path)
         mapped = np.memmap(file, dtype=DESCR[dtype], mode="r", offset=offset, shape=shape)
         mapped.filename = str(path.absolute())  # for `require_whole`; numpy finds none in a handle
         return mapped
 
 
+def _require_room(handle: int, path: Path) -> None:
+    """For one more open file. Shards that nobody reads at the moment give way; they are mapped again when needed."""
+    if room_beside(handle):
+        return
+    forget_maps()
+    if not room_beside(handle):
+        raise UserError(
+            f"{path}: cannot be mapped, {allowed_files()} open files are allowed and nearly all are in use; "
+            "allow more with `ulimit -n`, or use fewer shards"
+        )
+
+
 def _check(file: IO[bytes], path: Path, shape: tuple[int, ...], dtype: str) -> int:
-    found, offset = _read_header(file, path)
-    expected = {"descr": DESCR[dtype], "fortran_order": False, "shape": shape}
-    for name, value in expected.items():
-        if type(found[name]) is not type(value) or found[name] != value:
-            raise UserError(f"{path}: header says {name} {shown(found[name])}, but it must be {value!r}")
+    """Where the data start, once header and real size agree with what is promised."""
+    offset = HEADER_BYTES
+    if file.read(HEADER_BYTES) != header(shape, dtype):  # not as we write it
+        file.seek(0)
+        found, offset = _read_header(file, path)
+        expected = {"descr": DESCR[dtype], "fortran_order": False, "shape": shape}
+        for name, value in expected.items():
+            if type(found[name]) is not type(value) or found[name] != value:
+                raise UserError(f"{path}: header says {name} {shown(found[name])}, but it must be {value!r}")
     size = os.fstat(file.fileno()).st_size
-    promised = offset + int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+    promised = offset + math.prod(shape) * np.dtype(dtype).itemsize
     if size != promised:
         raise UserError(f"{path}: {size} bytes long where its header promises {promised}; copy or make it again")
     return offset

@@ -132,6 +132,7 @@ class PartsWriter:
         self.path, self.plan = path, plan
         self._begun = begun
         self._open: dict[str, PartFiles] = {}
+        self._complete: set[str] = set()
         self._flushed_at = time.monotonic()
 
     def __enter__(self) -> "PartsWriter":
@@ -165,6 +166,8 @@ class PartsWriter:
             files.close()
 
     def _opened(self, part: Part) -> PartFiles:
+        if part.folder in self._complete:
+            raise ValueError(f"more than {part.scenes} scenes for {part.folder}")
         if part.folder not in self._open:
             self._open[part.folder] = PartFiles(self.path, self.plan, part, self._begun[part.folder])
         return self._open[part.folder]
@@ -173,6 +176,7 @@ class PartsWriter:
         news = files.flush()
         files.close()
         del self._open[files.part.folder]
+        self._complete.add(files.part.folder)  # what `begun` says of it is no longer so
         return news
 
 
@@ -203,7 +207,6 @@ class StoreWriter:
                     with suppress(OSError):  # not empty: something of it may be worth keeping
                         self.path.rmdir()
                 raise
-        self._flushed = dict(self.begun)
         self._written = {folder: done.scenes for folder, done in self.begun.items()}
         self._parts = PartsWriter(self.path, self.plan, self.begun)
 
@@ -280,7 +283,7 @@ class StoreWriter:
         if (self.path / MAKING).exists():
             self._resume()
         require_space(self.path, self._missing_bytes())
-        self._flushed = self.begun
+        self._flushed = dict(self.begun)
         self._write_progress()
 
     def _resume(self) -> None:

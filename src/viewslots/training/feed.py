@@ -5,7 +5,7 @@ the device, except rendering live scenes.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -31,9 +31,13 @@ RENDER_SCENES = 16
 """Rendered at once where many are."""
 STEPS_AHEAD = 8
 """The disk is told of the pictures of so many steps beforehand: enough for the time that a request takes."""
+BYTES_AHEAD = 2**28
+"""At most so many bytes of pictures of all ranks, and one step at least: pages that wait push others out of memory."""
 
 Chosen = tuple[list[int], Int[np.ndarray, "B M"]]
 """Scenes, and the views of each."""
+Shown = tuple[int, float]
+"""Views of each scene, and the share of neighbouring ones that they come from."""
 
 
 class Feed(Protocol):
@@ -47,6 +51,11 @@ def batches_of(scenes: int, batch: int) -> int:
     if scenes < batch:
         raise UserError(f"{scenes} scenes to train on do not fill one batch of {batch}; use a smaller --batch")
     return scenes // batch
+
+
+def steps_within(batch_bytes: int) -> int:
+    """How many steps ahead the disk is told of batches of this size."""
+    return min(STEPS_AHEAD, max(BYTES_AHEAD // batch_bytes, 1))
 
 
 class StoredFeed:
@@ -65,27 +74,36 @@ class StoredFeed:
         camera: bool,
         device: torch.device,
         ranks: Ranks,
+        shown_at: Callable[[int], Shown] | None = None,
     ) -> None:
+        """`shown_at`: what later steps will ask for, so that the disk is told the right pictures; None: as this one."""
         self.seed, self.batch, self.part = seed, batch, ranks.part(batch)
         self.batches = batches_of(len(split), batch)
         resident = fits(split["image"], device)
         self.data = SceneDataset(split, device=str(device), size=size, camera=camera, resident=resident)
-        self.steps_ahead = STEPS_AHEAD
+        self.steps_ahead = STEPS_AHEAD if self.data.reads_disk else 0
+        self._shown_at = shown_at
         self._orders: dict[int, list[int]] = {}
-        self._coming: dict[tuple[int, int, float], Chosen] = {}
+        self._told: dict[int, tuple[Shown, Chosen]] = {}
 
     def __call__(self, step: int, views: int, within: float = 1.0) -> SceneBatch:
-        self._look_ahead(step, views, within)
-        return self.data.batch_of(*self._coming[step, views, within])
+        shown = (views, within)
+        if self.steps_ahead:
+            self._look_ahead(step, shown)
+        told = self._told.get(step)
+        chosen = told[1] if told and told[0] == shown else self._chosen(step, *shown)
+        return self.data.batch_of(*chosen)
 
-    def _look_ahead(self, step: int, views: int, within: float) -> None:
-        """Choose for this step and those to come, once each. Most will ask for as many views as this one does."""
-        wanted = [(later, views, within) for later in range(step, step + self.steps_ahead + 1)]
-        self._coming = {key: self._coming[key] for key in wanted if key in self._coming}
-        for key in wanted:
-            if key not in self._coming:
-                self._coming[key] = self._chosen(*key)
-                self.data.expect(*self._coming[key])
+    def _look_ahead(self, step: int, now: Shown) -> None:
+        """Choose for this step and those to come, and tell the disk, once each."""
+        size = self.data.split.size
+        steps = min(self.steps_ahead, steps_within(self.batch * now[0] * size.height * size.width * 3))
+        self._told = {later: what for later, what in self._told.items() if step <= later <= step + self.steps_ahead}
+        for later in range(step, step + steps + 1):
+            if later not in self._told:
+                shown = now if later == step or self._shown_at is None else self._shown_at(later)
+                self._told[later] = shown, self._chosen(later, *shown)
+                self.data.expect(*self._told[later][1])
 
     def _chosen(self, step: int, views: int, within: float) -> Chosen:
         """The scenes and views of this rank."""

@@ -139,7 +139,7 @@ class Training:
             raise UserError(f"{error}; step {self.done} is saved, then go on with --resume") from error
 
     def batch_of(self, step: int) -> SceneBatch:
-        return self.parts.feed(step, self.settings.views_at(step), self.settings.optimisation.within_at(step))
+        return self.parts.feed(step, *self.settings.shown_at(step))
 
     def look_after(self, signal: int, save: bool) -> None:
         """What is due between two steps. The order is fixed, and a checkpoint comes last: it lacks nothing."""

@@ -87,6 +87,10 @@ class RunSettings:
     def views_at(self, step: int) -> int:
         return self.optimisation.views_at(step, self.views)
 
+    def shown_at(self, step: int) -> tuple[int, float]:
+        """Views of each scene of a step, and the share of neighbouring ones that they come from."""
+        return self.views_at(step), self.optimisation.within_at(step)
+
     def single_view(self, step: int) -> bool:
         """Whether the step belongs to the phase in which a model of several views sees one only."""
         return self.views_at(step) < self.views

@@ -270,7 +270,7 @@ def open_data(
         store = open_store(settings.data)
         if settings.data_sha256 not in (None, fingerprint(settings.data)):
             raise UserError(f"{settings.data}: not the data set this run was started with; --data may name where it is")
-        feed = StoredFeed(store.split("train"), **chosen)
+        feed = StoredFeed(store.split("train"), shown_at=settings.shown_at, **chosen)
         held_out = store.split("valid") if ranks.first else None
     if held_out is None:
         return feed, None
