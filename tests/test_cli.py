@@ -3,17 +3,19 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from viewslots.commands.data import make_data
+from viewslots.commands.data import make_data, render
 from viewslots.commands.info import info
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.runs import load_run, shipped_models
+from viewslots.scenes.tabletop.family import TABLETOP
 
 REFERENCES = Path(__file__).parent / "data" / "blender_refs"
 
@@ -267,3 +269,50 @@ def test_a_finished_data_set_is_not_made_again(tmp_path: Path, capsys: pytest.Ca
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == made
     with pytest.raises(UserError, match="already a complete data set"):
         make_data("abstract", out=out, test_scenes=1, **counts)
+
+
+def test_render_takes_a_scene_a_view_and_a_size(tmp_path: Path) -> None:
+    """Of a file with one scene a line; tabletop, whose focal length is a share of the side."""
+    world = replace(TABLETOP["tabletop-plain"], height=16, width=16, views=3)
+    scenes = [world.sample(0, "test1", index) for index in range(2)]
+    lines = tmp_path / "scenes.jsonl"
+    lines.write_text("".join(json.dumps(scene.to_dict()) + "\n" for scene in scenes))
+    render(lines, out=tmp_path / "one.npz", scene_number=1, view="2,0", device="cpu")
+    render(lines, out=tmp_path / "large.npz", scene_number=1, view="2", size="32x48", device="cpu")
+    whole = world.render(scenes[1:], world.slots("test1"))
+    with np.load(tmp_path / "one.npz") as one, np.load(tmp_path / "large.npz") as large:
+        assert np.array_equal(one["pose"], whole.pose[0, [2, 0]])
+        assert np.array_equal(one["segment"], whole.segment[0, [2, 0]])
+        assert large["image"].shape == (1, 32, 48, 3)
+        np.testing.assert_allclose(large["intrinsics"][0], [*2 * whole.intrinsics[0, 2, :2], 24, 16], rtol=1e-6)
+        assert (large["segment"][0, ::2, 8:40:2] == one["segment"][0]).mean() > 0.9
+    for words, said in (
+        ({}, "more than one scene; .* choose one with --scene N"),
+        ({"scene_number": 2}, "no scene 2; it has 2"),
+        ({"scene_number": -1}, "no scene -1"),
+        ({"scene_number": 0, "view": "3"}, "--view 3: give numbers from 0 to 2"),
+        ({"scene_number": 0, "view": "all"}, "--view all: give numbers"),
+        ({"scene_number": 0, "size": "2000"}, "--size 2000: pictures have 8 to 1024 pixels"),
+    ):
+        with pytest.raises(UserError, match=said):
+            render(lines, out=tmp_path / "never.png", device="cpu", **words)
+    assert not (tmp_path / "never.png").exists()
+
+
+def test_fewer_scenes_than_shards_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = {"train_scenes": 3, "valid_scenes": 2, "test_scenes": 1, "device": "cpu"}
+    make_data("abstract", out=tmp_path / "set", shards=3, **counts)
+    said = capsys.readouterr().err
+    assert "no more shards than scenes: valid 2, test1 1, test2 1 instead of 3\n" in said
+    assert (tmp_path / "set" / "valid" / "00001").is_dir()
+    make_data("abstract", out=tmp_path / "whole", **counts)
+    assert "shards" not in capsys.readouterr().err
+
+
+def test_the_tool_of_the_pictures_has_help() -> None:
+    tool = Path(__file__).parent.parent / "tools" / "dataset_pictures.py"
+    done = subprocess.run([sys.executable, tool, "--help"], capture_output=True, text=True, timeout=300, check=True)
+    assert "docs/pictures" in done.stdout
+    done = subprocess.run([sys.executable, tool, "clevr-m9"], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2
+    assert "no data set 'clevr-m9'" in done.stderr

@@ -1,5 +1,6 @@
 """Places that cannot be written to are refused before any work, and nothing there is destroyed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from viewslots.files import (
     write_json,
 )
 from viewslots.protocol.subject import training_seconds
-from viewslots.terminal import say
+from viewslots.terminal import print_json, say
 from viewslots.training.log import Metrics
 
 RESULT = Path(__file__).parents[1] / "docs" / "results"
@@ -185,3 +186,12 @@ def test_folders_are_no_devices(
     os.mkfifo(tmp_path / "null")
     said = one_line((*words, "--out", str(tmp_path / "null")), capsys, monkeypatch)
     assert "null is a file; name a folder" in said
+
+
+def test_no_negative_zeros_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"mean": -0.0, "rows": [(-0.0, -0.5, True, "-0.0", None)]}
+    write_json(tmp_path / "x.json", value)
+    print_json(value)
+    for text in ((tmp_path / "x.json").read_text(), capsys.readouterr().out):
+        assert json.loads(text) == {"mean": 0.0, "rows": [[0.0, -0.5, True, "-0.0", None]]}
+        assert "-0.0," not in text.replace('"-0.0"', "")

@@ -1,11 +1,9 @@
 """Draw docs/pictures/: a sheet of every data set with its truth, from scenes of seed 0, split test1.
 
 Of tabletop another one: the first view of the first 20 scenes.
-
-python tools/dataset_pictures.py [NAME...]
 """
 
-import sys
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,8 +35,13 @@ def first_scenes(name: str, rows: int = 4, columns: int = 5) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="data sets; all unless given")
+    names = parser.parse_args().names or list(DATA_PRESETS)
+    if odd := [name for name in names if name not in DATA_PRESETS]:
+        parser.error(f"no data set {odd[0]!r}; choose among {', '.join(DATA_PRESETS)}")
     OUT.mkdir(parents=True, exist_ok=True)
-    for name in sys.argv[1:] or DATA_PRESETS:
+    for name in names:
         sheet(name)
         if name == "tabletop":
             first_scenes(name)

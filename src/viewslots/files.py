@@ -256,10 +256,19 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def plain_zeros(value: Any) -> Any:
+    """The same with 0.0 for -0.0, which is no news to whoever reads it."""
+    if isinstance(value, Mapping):
+        return {name: plain_zeros(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_zeros(part) for part in value]
+    return value + 0.0 if isinstance(value, float) else value
+
+
 def write_json(path: Path, value: object) -> None:
     """All or nothing, also through a power cut."""
     with replacing(path) as draft, open(draft, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, allow_nan=False)
+        json.dump(plain_zeros(value), file, indent=1, allow_nan=False)
         file.write("\n")
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TextIO, cast
 from tqdm import tqdm
 
 from viewslots.errors import UserError
+from viewslots.files import plain_zeros
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -163,4 +164,4 @@ def say(line: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, default=str))
+    print(json.dumps(plain_zeros(value), indent=1, default=str))

@@ -19,7 +19,7 @@ from viewslots.metrics.score import METRICS
 from viewslots.protocol.results import find_results
 from viewslots.report.pages import Cell, Heading, Row, Table, Text, markdown, page
 from viewslots.report.report import distinguished, report_blocks, write_report
-from viewslots.report.rows import Published, find_table, title, verdict
+from viewslots.report.rows import Published, difference_cell, find_table, group_rows, our_cell, title, verdict
 
 DEEP: list[Any] = []
 for _ in range(900):
@@ -657,3 +657,12 @@ def test_the_command_line_takes_several_sources(
         main()
     assert caught.value.code == 1
     assert capsys.readouterr().err.startswith("viewslots: ")
+
+
+def test_a_small_negative_number_is_a_plain_zero_and_one_scene_is_one() -> None:
+    assert our_cell({"mean": -4e-4, "std": 0.0, "low": -0.0, "high": 2e-4}, 1).text == "0.000"
+    assert difference_cell(estimate(0.4996), Published(0.5, 0.01)).text == "+0.000"
+    group = {"scenes": 1, "pooled": {name: -1e-9 for name in METRICS}}
+    (row,) = group_rows(made(), {"3": group}, "objects:")
+    assert row.name == "objects: 3 (1 scene)"
+    assert {cell.text for cell in row.cells} == {"0.000"}

@@ -252,6 +252,7 @@ PIECE = {"kind": "cat", "left": 0.5, "bottom": 1, "size": 1, "jitter": {"hue": 0
         ({"size": 0}, "pieces[0].size"),
         ({"size": float("nan")}, "pieces[0].size"),
         ({"jitter": None}, "pieces[0].jitter: expected a JSON object"),
+        ({"colour": "red"}, "pieces[0]: unknown field 'colour'; known are kind, "),
         ({"jitter": {"hue": 0}}, "pieces[0].jitter: `saturation` is missing"),
         ({"jitter": {"hue": 5, "saturation": 1, "value": 1}}, "pieces[0].jitter.hue"),
     ],

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viewslots.errors import UserError
-from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
+from viewslots.scenes.clevr import CLEVR_M, ClevrWorld, TinyClevrWorld
+from viewslots.scenes.render import render_views
 from viewslots.scenes.spec import Lights, Picture, Scene, SceneObject
 
 REFERENCES = sorted((Path(__file__).parents[1] / "data" / "blender_refs").glob("ref_*.json"))
@@ -114,8 +115,37 @@ def test_left_out_fields_take_their_defaults() -> None:
     assert Scene.from_dict(plain() | {"lights_area": {"Lamp_Back": [1, 2, 3]}}).lights == Lights(back=(1, 2, 3))
 
 
-def test_unknown_fields_are_passed_over() -> None:
-    assert Scene.from_dict(plain() | {"shared": "x", "samples": None, "new": [1]}) == Scene.from_dict(plain())
+def test_unknown_fields_are_named() -> None:
+    """But for the notes of the reference files."""
+    assert Scene.from_dict(plain() | {"shared": "x", "samples": None}) == Scene.from_dict(plain())
+    with pytest.raises(UserError, match=r"scene: unknown field 'new'; known are objects, views, view, "):
+        Scene.from_dict(plain() | {"new": [1]})
+    for where, named in (("objects.0.colour", r"objects\[0\]"), ("view.target", r"views\[0\]")):
+        with pytest.raises(UserError, match=rf"{named}: unknown field '{where.split('.')[-1]}'"):
+            Scene.from_dict(with_value(where, "red"))
+    with pytest.raises(UserError, match="lights_area: unknown field 'Sun'; known are Lamp_Key, Lamp_Fill, Lamp_Back"):
+        Scene.from_dict(plain() | {"lights_area": {"Sun": [1, 2, 3]}})
+    with pytest.raises(UserError, match="crop: unknown field 'top'"):
+        Scene.from_dict(plain() | {"crop": {"up": 0, "down": 8, "left": 0, "right": 9, "top": 1}})
+
+
+def test_larger_pictures_show_the_same() -> None:
+    """The axis of CLEVR-M's lens meets a place two pixels above the middle of the window."""
+    picture = Picture()
+    for height, width in ((64, 64), (128, 128), (100, 37), (9, 500)):
+        window, scale = picture.sized(height, width), min(height, width) / 64
+        assert (window.height, window.width) == (height, width)
+        assert 0 <= window.up < window.down <= window.full_height
+        assert 0 <= window.left < window.right <= window.full_width
+        fx, fy, x, y = window.intrinsics
+        assert (fx, fy) == (scale * picture.focal,) * 2
+        np.testing.assert_allclose([x, y], [width / 2, height / 2 - 2 * scale], atol=0.25)
+    assert picture.sized(128, 128).intrinsics == tuple(2 * value for value in picture.intrinsics)
+    scene = TinyClevrWorld(views=1).sample(0, "test1", 0)
+    (small, _), (large, _) = (render_views([one], 3) for one in (scene, scene.sized(64, 64)))
+    mean = large.image[0, 0].reshape(32, 2, 32, 2, 3).mean((1, 3))
+    assert np.abs(mean - small.image[0, 0]).mean() < 5
+    assert (large.segment[0, 0, ::2, ::2] == small.segment[0, 0]).mean() > 0.95
 
 
 NAN, INF = float("nan"), float("inf")

@@ -253,6 +253,7 @@ GOOD = {"shape": "heart", "scale": 1, "orientation": 0.0, "x": 0.0, "y": 1, "rgb
         ({"rgb": [0, 0.5]}, "rgb: expected a list of 3"),
         ({"rgb": [0, 0.5, 1.5]}, "rgb: expected a number in [0, 1]"),
         ({"rgb": "red"}, "rgb: expected a list"),
+        ({"colour": "red"}, "sprites[0]: unknown field 'colour'; known are shape, "),
     ],
 )
 def test_bad_sprites_are_named(change: dict[str, object], message: str) -> None:

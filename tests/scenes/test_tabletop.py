@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,13 +27,13 @@ from viewslots.scenes.tabletop import expose as exposing
 from viewslots.scenes.tabletop import meet as meeting
 from viewslots.scenes.tabletop import stage as staging
 from viewslots.scenes.tabletop import textures
-from viewslots.scenes.tabletop.bodies import KINDS, WHOLE
-from viewslots.scenes.tabletop.expose import Cameras, Window, expose, render_tables
+from viewslots.scenes.tabletop.bodies import KINDS, WHOLE, parts_of
+from viewslots.scenes.tabletop.expose import SAMPLES, Cameras, Window, expose, render_tables
 from viewslots.scenes.tabletop.family import TABLETOP
 from viewslots.scenes.tabletop.light import Places, Points, ggx, mirrored, scattered, texture
 from viewslots.scenes.tabletop.meet import Rays, meet_objects, meet_surroundings, normals
 from viewslots.scenes.tabletop.stage import Stage
-from viewslots.scenes.tabletop.table_scene import Camera, Finish, Lamp, Room, Table, TableScene, Thing
+from viewslots.scenes.tabletop.table_scene import MAX_PIXELS, Camera, Finish, Lamp, Room, Table, TableScene, Thing
 from viewslots.scenes.world import SOLID_KEYS
 
 WHITE, GRAY, BLACK = ((1.0,) * 3,) * 2, ((0.5,) * 3,) * 2, ((0.0,) * 3,) * 2
@@ -406,6 +407,29 @@ def test_what_is_wrong_is_named(path: tuple[Any, ...], value: Any, said: str) ->
         TableScene.from_dict(tree)
 
 
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ((), "scene"),
+        (("objects", 0), r"objects\[0\]"),
+        (("objects", 0, "sizes"), r"objects\[0\].sizes"),
+        (("objects", 0, "finish"), r"objects\[0\].finish"),
+        (("table",), "table"),
+        (("room",), "room"),
+        (("room", "walls"), "room.walls"),
+        (("lamps", 0), r"lamps\[0\]"),
+        (("views", 0), r"views\[0\]"),
+    ],
+)
+def test_unknown_fields_are_named(path: tuple[Any, ...], named: str) -> None:
+    node = tree = json.loads(DESCRIPTION)
+    for step in path:
+        node = node[step]
+    node["colour"] = "red"
+    with pytest.raises(UserError, match=f"^{named}: unknown field 'colour'; known are "):
+        TableScene.from_dict(tree)
+
+
 def test_pictures_without_objects_count_too() -> None:
     tree = a_scene(height=1024, width=1024).to_dict()
     tree["views"] *= 50
@@ -711,3 +735,34 @@ def test_kernels_are_for_gpus_that_triton_knows(monkeypatch: pytest.MonkeyPatch)
     assert [has_kernel.__wrapped__(torch.device(name)) for name in ("cpu", *ages)] == [False, False, True, True]
     monkeypatch.setattr(geometry.importlib.util, "find_spec", lambda name: None)
     assert not has_kernel.__wrapped__(torch.device("cuda:2"))
+
+
+# --- The documents ----------------------------------------------------------------------------------------------------
+
+
+def test_the_document_lists_every_kind_and_pattern() -> None:
+    """docs/tabletop.md, from which a description can be written without the source."""
+    text = (Path(__file__).parents[2] / "docs" / "tabletop.md").read_text()
+    kinds = dict(re.findall(r"^\| `(\w+)` \| (`\w+` [\d.]+ to .*?) \| .* \|$", text, re.M))
+    assert kinds == {
+        name: ", ".join(f"`{size}` {low:g} to {high:g}" for size, (low, high) in kind.ranges.items())
+        for name, kind in KINDS.items()
+    }
+    worn = dict(re.findall(r"^\| `(\w+)` \| `\w+` [\d.]+ to .*? \| (.*?) \|", text, re.M))
+    for name, kind in KINDS.items():
+        parts = parts_of(name, {size: low for size, (low, _) in kind.ranges.items()})
+        assert any(part.accent for part in parts) == (worn[name] != "–"), name
+    patterns = text[text.index("| pattern |") :]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", patterns[: patterns.index("\n\n")], re.M)) == textures.PATTERNS
+    assert f"at most {MAX_PIXELS} pixels" in text
+    assert f"`fast` traces {SAMPLES['fast']} rays a pixel, `reference` {SAMPLES['reference']}" in text
+
+
+def test_depth_order_is_what_the_document_says() -> None:
+    """Minus the distance to the middle of the box around the body; of a ball, its centre."""
+    scene = TABLETOP["tabletop-plain"].sample(0, "test1", 0)
+    ball = replace(scene.objects[0], kind="ball", sizes={"radius": 0.05}, location=(0.1, 0.2, 0.0), theta=1, tilt=0.0)
+    scene = replace(scene, objects=(ball,), cameras=scene.cameras[:2]).sized(8, 8)
+    pictures, _ = render_tables([scene], 1)
+    expected = [-math.dist(camera.location, (0.1, 0.2, 0.05)) for camera in scene.cameras]
+    np.testing.assert_allclose(pictures.depth_order[0, :, 0], expected, atol=1e-4)

@@ -2,17 +2,20 @@
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from importing import imported
 from PIL import Image
+from shape_world import Discs, ShapeWorld, make_shapes
 from trainings import DIES_AFTER_SAVING, SMALL, assert_same_run, refused, resume, rows, start, train
 
 from viewslots.commands.decompose import decompose
 from viewslots.commands.evaluation import evaluate
 from viewslots.commands.figures import figures
+from viewslots.data.generate import make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.explorer.opened import facts_of, held_out, open_numbered
@@ -20,6 +23,9 @@ from viewslots.explorer.paint import MODES, SIDE, painted
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import COMPACT
 from viewslots.runs import load_run
+from viewslots.scenes.tabletop.family import TABLETOP
+from viewslots.training.notes import notes
+from viewslots.training.start import new_settings
 from viewslots.viewpoints.scene import load
 
 SIZES = {"wide": (48, 64), "high": (96, 72)}
@@ -58,7 +64,7 @@ def runs(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dic
     for name, folder in data.items():
         _, said[name] = train("tiny", data=folder, run=root / name, slots=3, **SMALL)
     assert "training a model for pictures of 48x64 instead of 32x32, as in this data set\n" in said["wide"]
-    expected = "training a model for pictures of 64x48 instead of 32x32: those of this data set, 96x72, are cut in"
+    expected = "training a model for pictures of 64x48 instead of 32x32: those of this data set, 96x72, are resized"
     assert expected in said["high"]
     assert "objects" not in said["wide"].split("step 1/")[0]  # nothing is known of them
     return {name: root / name for name in data}
@@ -156,6 +162,46 @@ def test_what_a_person_is_told_before_a_run(data: dict[str, Path], tmp_path: Pat
     _, said = train("tiny", data=data["wide"], run=tmp_path / "kept", set_=("model.image_size=32",), **short)
     assert "pictures of 48x64 are cut in the middle and resized to 32x32, the size of this model of ocloc\n" in said
     assert load_run(tmp_path / "kept", which="last").image_size == (32, 32)
+
+
+def test_the_size_of_an_experiment_counts_for_its_own_data_alone(tmp_path: Path) -> None:
+    """`tiny` is made for the 64x64 of clevr-m1, at 32x32; other sets of 64x64 are taken as they are. Either is told."""
+    short = {"steps": 1, "batch": 2, "device": "cpu"}
+    expected = {
+        "clevr-m1": ("pictures of 64x64 are resized to 32x32, the size of this model of ocloc\n", (32, 32)),
+        "tabletop": ("a model for pictures of 64x64 instead of 32x32, as in this data set\n", (64, 64)),
+    }
+    for preset, (line, size) in expected.items():
+        data = make_shapes(tmp_path / preset, train=2, valid=1, size=64, preset=preset)
+        _, said = train("tiny", data=data, run=tmp_path / f"{preset}-run", **short)
+        assert line in said
+        assert load_run(tmp_path / f"{preset}-run", which="last").image_size == size
+    live = new_settings({"preset": "tiny", "data": "live"}, "fp32", fast=True)
+    assert expected["clevr-m1"][0].strip() in list(notes(live, ()))
+
+
+def test_umbra_trains_on_tabletop(tmp_path: Path) -> None:
+    """As docs/training.md has it, with few scenes, pixels and steps; both stages."""
+    world = replace(TABLETOP["tabletop"], height=16, width=16, views=2)
+    data = make_dataset(world, {"train": 2, "valid": 1}, tmp_path / "set", preset="tabletop", seed=0)
+    _, said = train("umbra", data=data, run=tmp_path / "run", steps=2, batch=2, device="cpu")
+    assert "a model for pictures of 16x16 instead of 64x64, as in this data set\n" in said
+    assert load_run(tmp_path / "run").image_size == (16, 16)
+
+
+def test_objects_are_counted_not_slots(tmp_path: Path) -> None:
+    """Two slots, which the preset has; scenes of one object each."""
+
+    class Lonely(ShapeWorld):
+        def sample(self, seed: int, split: str, index: int) -> Discs:
+            scene = super().sample(seed, split, index)
+            return replace(scene, discs=scene.discs[:1])
+
+    data = make_dataset(Lonely(), {"train": 2, "valid": 1}, tmp_path / "set", preset="shapes", seed=0)
+    settings = new_settings({"preset": "tiny", "data": str(data), "slots": 1}, "fp32", fast=True)
+    assert not any("objects" in line for line in notes(settings, ()))
+    both = new_settings({"preset": "tiny", "data": str(make_shapes(tmp_path / "two")), "slots": 1}, "fp32", fast=True)
+    assert any("scenes here have up to 2 objects" in line for line in notes(both, ()))
 
 
 def test_slots_that_networks_fix(data: dict[str, Path], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 import viewslots
 from viewslots.data.dataset import SceneDataset
+from viewslots.data.generate import make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.experiments import experiment
@@ -18,7 +19,9 @@ from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.slot_attention.model import SlotAttention
+from viewslots.scenes.clevr import TinyClevrWorld
 from viewslots.types import SceneBatch
+from viewslots.viewpoints.answers import scene_batch
 from viewslots.viewpoints.scene import Reader
 
 
@@ -130,6 +133,25 @@ def test_the_plain_loader_collates_scenes(folder: Path, reader: Reader, workers:
     assert torch.equal(batches[1]["segment"], truth.segment[:, :2])
     assert torch.equal(batches[1]["num_objects"], truth.num_objects)
     assert len(reader.infer(batches[0])) == 3
+
+
+def test_scenes_know_their_cameras(reader: Reader, tmp_path: Path) -> None:
+    """In pictures of half the size; where a model sees the scenes, cameras are not among what it sees."""
+    world = TinyClevrWorld(views=2)
+    folder = make_dataset(world, {"train": 2}, tmp_path / "set", preset="tiny-clevr", seed=0)
+    drawn = [world.sample(0, "train", index) for index in range(2)]
+    (batch,) = DataLoader(viewslots.Scenes(folder, size=16, truth=True), batch_size=2)
+    position = np.array([scene.cameras for scene in drawn], np.float32)
+    np.testing.assert_array_equal(batch["camera"], position)
+    np.testing.assert_array_equal(batch["pose"][..., :3, 3], position)
+    halves = np.array([np.array(scene.picture.intrinsics) / 2 for scene in drawn], np.float32)
+    np.testing.assert_array_equal(batch["intrinsics"][:, 1], halves)
+    told = viewslots.Scenes(folder, truth=True, camera=True)[0]
+    assert told["camera"].shape == (2, 5)
+    assert told["camera"][0, 4] == pytest.approx(np.linalg.norm(position[0, 0]))
+    assert scene_batch(batch, (16, 16)).camera is None
+    assert scene_batch(dict(told, image=told["image"][None], camera=told["camera"][None]), (32, 32)).camera is not None
+    assert "pose" not in viewslots.Scenes(folder)[0]
 
 
 def test_scenes_travel_to_workers_by_name(folder: Path) -> None:

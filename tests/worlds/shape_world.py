@@ -69,7 +69,14 @@ class ShapeWorld:
 
 
 def make_shapes(
-    folder: Path, *, train: int = 12, valid: int = 3, size: int = 32, views: int = 3, shards: int = 1
+    folder: Path,
+    *,
+    train: int = 12,
+    valid: int = 3,
+    size: int = 32,
+    views: int = 3,
+    shards: int = 1,
+    preset: str = "shapes",
 ) -> Path:
     counts = {"train": train, "valid": valid}
-    return make_dataset(ShapeWorld(size, views), counts, folder, preset="shapes", seed=0, shards=shards)
+    return make_dataset(ShapeWorld(size, views), counts, folder, preset=preset, seed=0, shards=shards)

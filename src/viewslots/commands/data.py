@@ -27,7 +27,7 @@ DataName = Literal[
 ]
 QualityName = Literal["fast", "reference"]
 Shards = Annotated[int, arg(metavar="N")]
-Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as many as in the paper)")]
+Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the set's own number)")]
 
 
 def make_data(
@@ -85,24 +85,43 @@ def make_data(
     if team.first:
         if there:
             say(f"{out}: already complete, nothing to do; check-data verifies it")
+        for note in fewer_shards(out, shards):
+            say(note)
         print(out)
+
+
+def fewer_shards(folder: Path, wanted: int) -> "Iterator[str]":
+    """A line where splits have fewer scenes than shards were asked for."""
+    from viewslots.data.store import Store
+
+    splits = Store.open(folder).meta.plan.splits
+    if few := [f"{name} {plan.shards}" for name, plan in splits.items() if plan.shards < wanted]:
+        yield f"no more shards than scenes: {', '.join(few)} instead of {wanted}"
 
 
 def sized_world(preset: str, size: str) -> "World":
     """The world of a data set in pictures of another size."""
     from viewslots.data.presets import data_preset
-    from viewslots.scenes.tabletop.table_scene import MAX_PIXELS
 
     make = data_preset(preset).sized
-    height, width = read_size(size) or (0, 0)
     if make is None:
         raise UserError(f"--size: {preset} has one size; leave it out")
-    if not 8 <= min(height, width) <= max(height, width) <= MAX_PIXELS:
-        raise UserError(f"--size {size}: pictures have 8 to {MAX_PIXELS} pixels a side")
-    return make(height, width)
+    return make(*read_sides(size, 8))
+
+
+def read_sides(size: str, least: int) -> tuple[int, int]:
+    """Height and width of pictures that can be rendered."""
+    from viewslots.scenes.tabletop.table_scene import MAX_PIXELS
+
+    height, width = read_size(size) or (0, 0)
+    if not least <= min(height, width) <= max(height, width) <= MAX_PIXELS:
+        raise UserError(f"--size {size}: pictures have {least} to {MAX_PIXELS} pixels a side")
+    return height, width
 
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from viewslots.scenes.world import World
 
     KindName = str
@@ -174,6 +193,8 @@ def import_data(
         report = check_dataset(path, progress)
     for note in notes:
         say(f"note: {note}")
+    for line in fewer_shards(path, shards):
+        say(line)
     say(f"{', '.join(f'{name} {count}' for name, count in report.scenes.items())} scenes; {', '.join(report.keys)}")
     print(path)
 
@@ -238,6 +259,11 @@ def render(
     scene: Positional[Annotated[Path, arg(metavar="SCENE.json")]],
     /,
     out: Path,
+    scene_number: Annotated[
+        int | None, arg(name="scene", metavar="N", help_behavior_hint="(default: the only one)")
+    ] = None,
+    view: Annotated[str | None, arg(metavar="I,J,...", help_behavior_hint="(default: all)")] = None,
+    size: Annotated[str | None, arg(metavar="N|HxW", help_behavior_hint="(default: the scene's own)")] = None,
     quality: QualityName = "fast",
     seed: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: the scene's own key)")] = None,
     device: Device = "auto",
@@ -247,7 +273,10 @@ def render(
     Args:
         scene: A scene as JSON: objects, lights, one view or several (docs/data-format.md).
         out: The .npz to write; or a .png, with all views side by side.
-        quality: fast, or reference (slower, less noise).
+        scene_number: Of a file with one scene a line, such as scenes.jsonl of a data set; from 0.
+        view: Which views, from 0.
+        size: Pictures of NxN or HxW pixels, with the same field of view over the shorter side.
+        quality: fast, or reference (16 times the rays, less noise).
         seed: Seed of the pixel noise.
         device: Where to render; auto takes a GPU if there is one.
     """
@@ -262,7 +291,11 @@ def render(
 
     picture = out.suffix.lower() == ".png"
     (require_file if picture else require_npz)(out)
-    description = load_scene(scene)
+    description = load_scene(scene, scene_number)
+    if view is not None:
+        description = replace(description, cameras=chosen_views(view, description.cameras))
+    if size is not None:
+        description = description.sized(*read_sides(size, 8))
     if seed is not None:
         description = replace(description, key=seed % 2**32)
     with Progress("parts", "rendering") as progress:
@@ -275,3 +308,10 @@ def render(
     arrays = {key: getattr(pictures, key)[0] for key in pictures.keys() if key != "num_objects"}  # noqa: SIM118
     arrays["linear"] = linear[0]
     print(save_npz(out, arrays))
+
+
+def chosen_views(text: str, cameras: tuple[Any, ...]) -> Any:
+    """Those of numbers with commas between them."""
+    if not re.fullmatch(r"\d{1,5}(,\d{1,5})*", text) or max(map(int, text.split(","))) >= len(cameras):
+        raise UserError(f"--view {text}: give numbers from 0 to {len(cameras) - 1}, with commas between them")
+    return tuple(cameras[int(number)] for number in text.split(","))

@@ -24,6 +24,7 @@ from viewslots.types import SceneTruth as SceneTruth
 UPLOAD_SCENES = 64
 AIMED = 0.02
 """Sine of the angle by which a camera may look past the origin."""
+CAMERA_KEYS = ("camera", "pose", "intrinsics")
 TRUTH_OF_VIEWS = ("segment", "overlap", "shapes", "shadows", "depth_order", "camera")
 
 
@@ -114,6 +115,19 @@ class SceneDataset:
         tensors = {key: chosen(key) for key in TRUTH_OF_VIEWS}
         lasting = not self.split.per_view_masks or table.shape[1] == 1
         return self.resize.truth(SceneTruth(**tensors, num_objects=counts, view_mask=mask, identities=lasting))
+
+    def cameras(self, scenes: Sequence[int], views: ViewChoice | None = None, padded_to: int = 0) -> dict[str, Tensor]:
+        """`camera`, `pose` and `intrinsics` of the batch of the same arguments, as far as they are stored; zeros in
+        padded views. Intrinsics are those of the pictures in their new size."""
+        table = self.table(scenes, views, padded_to)
+        found = {}
+        for key in CAMERA_KEYS:
+            if key in self.split:
+                rows = gather(self.split[key], scenes, table)
+                rows = self.resize.intrinsics(rows).astype(np.float32) if key == "intrinsics" else rows
+                rows[table == PADDING] = 0
+                found[key] = to_device(torch.from_numpy(rows), self.device)
+        return found
 
     def table(self, scenes: Sequence[int], views: ViewChoice | None, padded_to: int = 0) -> Int[np.ndarray, "B M"]:
         """The views of each scene of a batch."""

@@ -17,8 +17,9 @@ class Scenes(Dataset[dict[str, Tensor]]):
     """Scenes as dictionaries of tensors, which the plain DataLoader collates, with workers or without.
 
     `image` [M,3,H,W] in [0, 1] and `view_mask` [M]; scenes with fewer than M views are padded. With `truth` also
-    whatever the data set knows: `segment`, `shapes`, `depth_order`, `num_objects` and so on. With `camera` where the
-    cameras stand, as methods are told it.
+    whatever the data set knows, under the names of docs/data-format.md: `segment`, `shapes`, `depth_order`,
+    `num_objects` and so on, and of the cameras `camera` [M,3] (position), `pose` [M,4,4] and `intrinsics` [M,4], which
+    follow `size`. With `camera`, `camera` is [M,5] instead: as methods that need cameras are told them.
     """
 
     def __init__(
@@ -71,4 +72,6 @@ class Scenes(Dataset[dict[str, Tensor]]):
             known = self._data.truth(chosen, views, padded_to=self.views)
             names = ("num_objects", *(name for name in TRUTH_OF_VIEWS if name != "camera"))
             found |= {name: getattr(known, name)[0] for name in names if getattr(known, name) is not None}
+            cameras = self._data.cameras(chosen, views, padded_to=self.views)
+            found |= {name: values[0] for name, values in cameras.items()}
         return found if batch.camera is None else found | {"camera": batch.camera[0]}

@@ -82,7 +82,7 @@ def _size(result: Result, paper: PaperTable | None) -> Iterator[str]:
     preset = result["data"].get("preset")
     wanted = PAPER_SCENES.get(str(preset), 100)
     if preset in DATASETS and result["scenes"] != wanted:
-        yield f"{title(result)}: {result['scenes']} test scenes; the paper has {wanted}."
+        yield f"{title(result)}: {result['scenes']} test scene{'s' * (result['scenes'] != 1)}; the paper has {wanted}."
 
 
 def _missing(result: Result, paper: PaperTable | None) -> Iterator[str]:

@@ -25,6 +25,7 @@ from viewslots.report.rows import (
     our_row,
     paper_cell,
     paper_row,
+    scenes_in_words,
     title,
     training_row,
 )
@@ -42,7 +43,7 @@ DISTINCTIONS: tuple[Callable[[Result], str], ...] = (
     lambda result: str(result.get("which")),
     lambda result: f"seed {result.get('seed')}",
     lambda result: f"data set {str(result['data'].get('sha256'))[:8]}",
-    lambda result: f"{result['scenes']} scenes",
+    lambda result: scenes_in_words(result["scenes"]),
 )
 """What may tell results of one run in one table apart."""
 
@@ -94,14 +95,14 @@ def scored_masks(scored: Sequence[tuple[Path, Result]]) -> Iterator[Block]:
 
 def _named_scores(file: str, scored: Result) -> Iterator[tuple[str, Mapping[str, float | None]]]:
     """The eight metrics have two conventions, other protocols one."""
-    name = f"{file} ({scored['prediction']}, {scored['scenes']} scenes)"
+    name = f"{file} ({scored['prediction']}, {scenes_in_words(scored['scenes'])})"
     for kind, words in {"scores": "", "pooled": ", pooled", "paper": ", by the appendix's formulas (paper)"}.items():
         if kind in scored:
             yield name + words, scored[kind]
 
 
 def _score(value: float | None) -> Cell:
-    return MISSING if value is None else Cell(f"{value:.3f}")
+    return MISSING if value is None else Cell(f"{value:z.3f}")
 
 
 def distinguished(results: Sequence[Result]) -> list[Result]:

@@ -148,7 +148,7 @@ def title(result: Result) -> str:
     if sizes := resized(result):
         details.append(f"resized to {'x'.join(map(str, sizes[1]))}")
     if result["split"].endswith("-large"):
-        details.append(f"{result['split']}, {result['scenes']} scenes")
+        details.append(f"{result['split']}, {scenes_in_words(result['scenes'])}")
     return f"{name} ({', '.join(details)})" if details else name
 
 
@@ -204,7 +204,7 @@ def our_cell(estimate: Mapping[str, Any] | None, answers: int, digits: int = 3) 
     if estimate is None:
         return MISSING
     mean, std, low, high = (
-        "N/A" if estimate[name] is None else f"{estimate[name]:.{digits}f}" for name in ("mean", "std", "low", "high")
+        "N/A" if estimate[name] is None else f"{estimate[name]:z.{digits}f}" for name in ("mean", "std", "low", "high")
     )
     spread = (f"± {std}",) if answers > 1 else ()
     return Cell(mean, (*spread, f"({low} to {high})" if low != "N/A" else "(interval N/A)"))
@@ -227,7 +227,7 @@ def difference_row(result: Result, row: PaperRow) -> Row:
 def difference_cell(ours: Mapping[str, float] | None, paper: Published | None) -> Cell:
     if ours is None or paper is None:
         return MISSING
-    return Cell(f"{ours['mean'] - paper.mean:+.3f}", mark=verdict(ours, paper))
+    return Cell(f"{ours['mean'] - paper.mean:+z.3f}", mark=verdict(ours, paper))
 
 
 TRAINING = ("data", "seed", "steps", "of the preset's", "scored step", "minutes", "parameters")
@@ -269,6 +269,10 @@ def extra_rows(results: Sequence[Result]) -> tuple[Row, ...]:
     )
 
 
+def scenes_in_words(count: int) -> str:
+    return f"{count} scene{'s' * (count != 1)}"
+
+
 def group_rows(result: Result, groups: Mapping[str, Any], label: str) -> tuple[Row, ...]:
     """Means of parts of the test set, in the convention of the published numbers."""
     rows = []
@@ -276,6 +280,6 @@ def group_rows(result: Result, groups: Mapping[str, Any], label: str) -> tuple[R
         shares = group.get("hidden")
         hidden = "" if shares is None else f", {shares[0]:.1%} to {shares[1]:.1%} hidden"
         values = (group["pooled"].get(metric) for metric in METRICS)
-        cells = tuple(MISSING if value is None else Cell(f"{value:.3f}") for value in values)
-        rows.append(Row(f"{label} {name}{hidden} ({group['scenes']} scenes)", cells))
+        cells = tuple(MISSING if value is None else Cell(f"{value:z.3f}") for value in values)
+        rows.append(Row(f"{label} {name}{hidden} ({scenes_in_words(group['scenes'])})", cells))
     return tuple(rows)

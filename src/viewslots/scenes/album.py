@@ -38,7 +38,7 @@ class Kind:
 
     @classmethod
     def from_dict(cls, data: Any, where: str) -> "Kind":
-        name, file, home, base = read_fields(data, ("name", "file", "home", "base"), where)
+        name, file, home, base = read_fields(data, ("name", "file", "home", "base"), where, ("lowest", "last"))
         if not isinstance(name, str) or not isinstance(file, str) or Path(file).name != file:
             raise UserError(f"{where}: `name` and `file` are words, `file` without a folder")
         if home not in ("ground", "sky"):

@@ -13,14 +13,14 @@ from viewslots.scenes.tabletop.table_scene import WORLD, TableScene
 from viewslots.types import Pictures, Progress
 
 
-def load_scene(path: Path) -> Scene | TableScene:
-    """The scene of a JSON file: of a tabletop where it says so, else of CLEVR."""
+def load_scene(path: Path, line: int | None = None) -> Scene | TableScene:
+    """The scene of a JSON file, or of a line of it: of a tabletop where it says so, else of CLEVR."""
 
     def read(data: Any) -> Scene | TableScene:
         is_table = isinstance(data, Mapping) and data.get("world") == WORLD
         return TableScene.from_dict(data) if is_table else Scene.from_dict(data)
 
-    return load_json(path, read)
+    return load_json(path, read, line)
 
 
 def render_any(scene: Scene | TableScene, device: str, quality: str, progress: Progress) -> tuple[Pictures, np.ndarray]:

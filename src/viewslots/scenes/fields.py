@@ -11,10 +11,14 @@ RADIANCE = 12
 """Bytes of linear radiance of a pixel; a complete shape has one."""
 
 
-def read_fields(data: Any, names: Sequence[str], where: str) -> list[Any]:
-    """The values of a JSON object's fields, in the order of `names`."""
+def read_fields(data: Any, names: Sequence[str], where: str, optional: Sequence[str] = ()) -> list[Any]:
+    """The values of a JSON object's fields, in the order of `names`. Besides them it may have the `optional` ones: a
+    field that nobody reads is a mistake of whoever wrote it."""
     if not isinstance(data, Mapping):
         raise UserError(f"{where}: expected a JSON object, got {type(data).__name__}")
+    if odd := [name for name in data if name not in names and name not in optional]:
+        known = dict.fromkeys((*names, *optional))
+        raise UserError(f"{where}: unknown field {odd[0]!r:.40}; known are {', '.join(known)}")
     if missing := [name for name in names if name not in data]:
         raise UserError(f"{where}: `{missing[0]}` is missing")
     return [data[name] for name in names]

@@ -6,7 +6,7 @@ Units: metres, radians, linear colours. The world is right handed, z is up, obje
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +28,10 @@ LENS = 35 / 32
 """Focal length over width: 35 mm before a 32 mm sensor."""
 LIMIT = 1e6
 """Largest coordinate or angle."""
+SCENE_FIELDS = ("views", "view", "lights_area", "image_full", "crop", "focal_px", "backdrop", "key")
+REFERENCE_FIELDS = ("scene", "shared", "samples", "base_camera", "camera_matrix_world", "wide_view_range")
+"""Notes in the reference files, which say nothing new; likewise those of their objects and cameras."""
+REFERENCE_ANGLES = ("rho", "phi", "theta")
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,22 @@ class Picture:
         """fx, fy, cx, cy in pixels of the window: the lens looks through the middle of the full picture."""
         return self.focal, self.focal, self.full_width / 2 - self.left, self.full_height / 2 - self.up
 
+    def sized(self, height: int, width: int) -> "Picture":
+        """A window of this size that shows as much over its shorter side. The axis of the lens meets the same place,
+        to a quarter of a pixel: full pictures have whole pixels."""
+        scale = min(height, width) / min(self.height, self.width)
+        *_, x, y = self.intrinsics
+        full_width, left = _around(width, width / 2 + scale * (x - self.width / 2))
+        full_height, up = _around(height, height / 2 + scale * (y - self.height / 2))
+        return Picture(full_width, full_height, up, up + height, left, left + width, scale * self.focal)
+
+
+def _around(side: int, axis: float) -> tuple[int, int]:
+    """The smallest full side around a window, and where the window begins, so that the middle lies at `axis` of it."""
+    twice = round(2 * axis)
+    first = max(side - twice, 0)
+    return twice + 2 * first, first
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -90,6 +110,11 @@ class Scene:
     picture: Picture = Picture()
     backdrop: Backdrop = "plane"
     key: int = 0
+
+    def sized(self, height: int, width: int) -> "Scene":
+        """In pictures of another size, with the same field of view over the shorter side."""
+        require_renderable(len(self.cameras), height * width, len(self.objects))
+        return replace(self, picture=self.picture.sized(height, width))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON layout of docs/data-format.md."""
@@ -127,9 +152,9 @@ class Scene:
             raise UserError(
                 "a flat scene (dsprites or abstract); only scenes with cameras are rendered from a description"
             )
-        (objects,) = read_fields(data, ("objects",), "scene")
-        if "view" not in data:
-            read_fields(data, ("views",), "scene")
+        (objects,) = read_fields(data, ("objects",), "scene", (*SCENE_FIELDS, *REFERENCE_FIELDS))
+        if "view" not in data and "views" not in data:
+            raise UserError("scene: `views` is missing")
         views = [data["view"]] if "view" in data else read_list(data.get("views"), 1, MAX_VIEWS, "views")
         objects = read_list(objects, 0, MAX_OBJECTS, "objects")
         picture = _picture(data)
@@ -148,15 +173,18 @@ class Scene:
         return load_json(path, cls.from_dict)
 
 
-def load_json(path: Path, read: Callable[[Any], T]) -> T:
-    """A description in a file that nobody vouches for; whatever is wrong is told in one line with the path."""
+def load_json(path: Path, read: Callable[[Any], T], line: int | None = None) -> T:
+    """A description in a file that nobody vouches for; whatever is wrong is told in one line with the path.
+
+    `line`, from 0: of a file that has one scene a line.
+    """
     try:
-        if not path.is_file() or path.stat().st_size > MAX_FILE:
-            raise UserError(f"{path}: no scene file; give the path of a scene JSON")
-        data = json.loads(path.read_text())
+        data = json.loads(_whole_text(path) if line is None else _text_of_line(path, line))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the path of a scene JSON") from error
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        if line is None and isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+            raise UserError(f"{path}: {MANY}") from error
         raise UserError(f"{path}: not JSON ({error})") from error
     try:
         return read(data)
@@ -164,8 +192,33 @@ def load_json(path: Path, read: Callable[[Any], T]) -> T:
         raise UserError(f"{path}: {error}") from None
 
 
+MANY = "more than one scene; where each has a line of its own, choose one with --scene N, from 0"
+
+
+def _whole_text(path: Path) -> str:
+    if not path.is_file():
+        raise UserError(f"{path}: no scene file; give the path of a scene JSON")
+    if path.stat().st_size > MAX_FILE:
+        raise UserError(f"{path}: {MANY if path.suffix == '.jsonl' else 'too large; give the path of a scene JSON'}")
+    return path.read_text()
+
+
+def _text_of_line(path: Path, line: int) -> str:
+    if line < 0 or not path.is_file():
+        raise UserError(f"{path}: no scene {line}; give a file with one scene a line, and a number from 0")
+    with path.open("rb") as lines:
+        for number in range(line + 1):
+            text = lines.readline(MAX_FILE + 1)
+            if not text.strip():
+                raise UserError(f"{path}: no scene {line}; it has {number}")
+            if len(text) > MAX_FILE:
+                raise UserError(f"{path}: line {number + 1} is too long for a scene")
+    return text.decode()
+
+
 def _object(data: Any, where: str) -> SceneObject:
-    shape, radius, rgb, material, location = read_fields(data, ("shape", "r", "rgb", "material", "loc"), where)
+    names, optional = ("shape", "r", "rgb", "material", "loc"), ("theta", "size", "color", "theta_mod_2pi")
+    shape, radius, rgb, material, location = read_fields(data, names, where, optional)
     return SceneObject(
         shape=read_choice(shape, Shape, f"{where}.shape"),
         radius=read_number(radius, 1e-3, 100, f"{where}.r"),
@@ -179,7 +232,7 @@ def _object(data: Any, where: str) -> SceneObject:
 
 
 def _camera(data: Any, where: str) -> Vec3:
-    (location,) = read_fields(data, ("location",), where)
+    (location,) = read_fields(data, ("location",), where, REFERENCE_ANGLES)
     camera = _vec(location, f"{where}.location")
     if camera[2] <= 0 or math.hypot(camera[0], camera[1]) < 1e-6:
         raise UserError(
@@ -189,9 +242,9 @@ def _camera(data: Any, where: str) -> Vec3:
 
 
 def _lights(data: Any) -> Lights:
-    read_fields(data, (), "lights_area")
     nominal = Lights()
     names = {"key": "Lamp_Key", "fill": "Lamp_Fill", "back": "Lamp_Back"}
+    read_fields(data, (), "lights_area", tuple(names.values()))
     return Lights(
         **{lamp: _vec(data.get(name, getattr(nominal, lamp)), f"lights_area.{name}") for lamp, name in names.items()}
     )

@@ -2,6 +2,8 @@
 
 from collections.abc import Container, Iterator
 
+import numpy as np
+
 from viewslots.data.format import Plan
 from viewslots.data.store import Store
 from viewslots.experiments import experiment
@@ -50,11 +52,12 @@ def scenes_with_fewer(settings: RunSettings) -> Iterator[str]:
 
 
 def other_size(settings: RunSettings) -> Iterator[str]:
-    """Silent for pictures of the size that the experiment is made for."""
-    made_for, stored = (data_size(data, settings.world) for data in (LIVE, settings.data))
+    """Silent only where the pictures are used as they are, by the experiment's own model."""
+    stored = data_size(settings.data, settings.world)
     pictures, taken = (stored.height, stored.width), sides(settings.model.image_size)
     usual = sides(experiment(settings.preset).model.image_size)
-    resized = f"cut in the middle and resized to {words(taken)}"
+    same_shape = pictures[0] * taken[1] == pictures[1] * taken[0]
+    resized = f"{'' if same_shape else 'cut in the middle and '}resized to {words(taken)}"
     if taken != usual:
         own = (
             ", as in this data set"
@@ -62,7 +65,7 @@ def other_size(settings: RunSettings) -> Iterator[str]:
             else f": those of this data set, {words(pictures)}, are {resized}"
         )
         yield f"training a model for pictures of {words(taken)} instead of {words(usual)}{own}"
-    elif pictures not in (taken, (made_for.height, made_for.width)):
+    elif pictures != taken:
         yield f"pictures of {words(pictures)} are {resized}, the size of this model of {settings.method}"
 
 
@@ -73,10 +76,14 @@ def words(size: tuple[int, int]) -> str:
 def too_few_slots(settings: RunSettings) -> Iterator[str]:
     """Where the data set says how many objects there are."""
     stored = data_size(settings.data, settings.world)
-    if isinstance(stored, Plan):
-        most = max(stored.splits[split].slots for split in ("train", "valid"))
-    else:
-        most = stored.slots("train")
+    most = most_objects(settings.data) if isinstance(stored, Plan) else stored.slots("train")
     if most > settings.model.slots:
         own = settings.model.slots
         yield f"warning: scenes here have up to {most} objects, but the model finds at most {own}; try --slots {most}"
+
+
+def most_objects(folder: str) -> int:
+    """In a scene of those that are trained on or validated with: as counted, else as there are slots."""
+    splits = [Store.open(folder).split(name) for name in ("train", "valid")]
+    counted = [np.asarray(split["num_objects"]) if "num_objects" in split else split.size.slots for split in splits]
+    return max(int(np.max(count, initial=0)) for count in counted)

@@ -217,8 +217,8 @@ def plan_stage(
 ) -> RunSettings:
     """One stage for this data and length; what is None is as in the experiment, or a share of the run.
 
-    `pictures`: height and width, where they are not those of the experiment's own data; the model follows them as far
-    as its method can. `start`: the model behind `init`, whose networks this one has. `changes` come last: what counts
+    `pictures`: height and width, where they are not the experiment's own data; the model follows them as far as its
+    method can. `start`: the model behind `init`, whose networks this one has. `changes` come last: what counts
     steps is taken as it is given, not squeezed once more.
     """
     chosen = experiment(preset)

@@ -49,9 +49,8 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool, start:
     given = {"precision": precision, "fast": fast, "start": start} | given
     world = plan_run(**given, stored_views=1, data_sha256=None).world  # also refuses what cannot be
     given["data"] = LIVE if given["data"] == LIVE else str(Path(given["data"]).resolve())
-    size, own = data_size(given["data"], world), data_size(LIVE, world)
-    pictures = (size.height, size.width)
-    others = None if pictures == (own.height, own.width) else pictures
+    size = data_size(given["data"], world)
+    others = None if is_own(size, world) else (size.height, size.width)
     sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
     if isinstance(size, Plan) and "batch" not in given:
         given |= smaller_batch(given["preset"], size.splits["train"].scenes)
@@ -299,6 +298,11 @@ def fingerprint(folder: str) -> str:
     """Of meta.json, which holds the checksums of everything else."""
     open_store(folder)
     return hashlib.sha256((Path(folder) / META).read_bytes()).hexdigest()
+
+
+def is_own(size: World | Plan, world: str) -> bool:
+    """Whether these are the scenes that an experiment is made for: it knows the size to which it brings them."""
+    return not isinstance(size, Plan) or size.preset == world
 
 
 def data_size(data: str, world: str) -> World | Plan:

@@ -116,8 +116,11 @@ def scene_batch(scenes: Scenes, size: tuple[int, int]) -> SceneBatch:
         if "image" not in scenes:
             raise UserError(f"scenes as a mapping need 'image'; these have {', '.join(map(str, scenes))}")
         whole = array_batch(scenes["image"])
-        mask, camera = scenes.get("view_mask", whole.view_mask), scenes.get("camera")
-        batch = SceneBatch(whole.image, torch.as_tensor(mask), None if camera is None else torch.as_tensor(camera))
+        mask, camera = torch.as_tensor(scenes.get("view_mask", whole.view_mask)), scenes.get("camera")
+        camera = None if camera is None else torch.as_tensor(camera)
+        if camera is not None and camera.shape[-1:] == (3,):  # positions, which are truth and not told
+            camera = None
+        batch = SceneBatch(whole.image, mask, camera)
     elif isinstance(scenes, Tensor | np.ndarray):
         batch = array_batch(scenes)
     else:

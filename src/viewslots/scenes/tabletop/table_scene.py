@@ -6,7 +6,7 @@ docs/tabletop.md has the formulas behind every field.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from viewslots.errors import UserError
@@ -51,7 +51,7 @@ class Finish:
 
     @staticmethod
     def of(data: Any, where: str) -> "Finish":
-        (colors,) = read_fields(data, ("colors",), where)
+        (colors,) = read_fields(data, ("colors",), where, names_of(Finish))
         first, second = (_vec(item, f"{where}.colors", 0, 1) for item in read_list(colors, 2, 2, f"{where}.colors"))
         if not isinstance(metal := data.get("metal", False), bool):
             raise UserError(f"{where}.metal: expected true or false, got {metal!r:.40}")
@@ -88,7 +88,9 @@ class Thing:
 
     @staticmethod
     def of(data: Any, where: str) -> "Thing":
-        kind, sizes, location, finish = read_fields(data, ("kind", "sizes", "loc", "finish"), where)
+        kind, sizes, location, finish = read_fields(
+            data, ("kind", "sizes", "loc", "finish"), where, ("theta", "tilt", "accent")
+        )
         if not isinstance(kind, str) or kind not in KINDS:
             raise UserError(f"{where}.kind: expected one of {', '.join(KINDS)}, got {kind!r:.40}")
         return Thing(
@@ -124,7 +126,7 @@ class Table:
     @staticmethod
     def of(data: Any, where: str) -> "Table":
         names = ("shape", "half_length", "half_width", "thickness", "height", "finish")
-        shape, length, width, thickness, height, finish = read_fields(data, names, where)
+        shape, length, width, thickness, height, finish = read_fields(data, names, where, names_of(Table))
         cloth = data.get("cloth")
         return Table(
             shape=read_choice(shape, TableShape, f"{where}.shape"),
@@ -158,7 +160,7 @@ class Room:
     @staticmethod
     def of(data: Any, where: str) -> "Room":
         names = ("half_length", "half_width", "height", "floor", "walls", "environment")
-        length, width, height, floor, walls, environment = read_fields(data, names, where)
+        length, width, height, floor, walls, environment = read_fields(data, names, where, names_of(Room))
         center = read_list(data.get("center", (0, 0)), 2, 2, f"{where}.center")
         x, y = (read_number(value, -FAR, FAR, f"{where}.center") for value in center)
         return Room(
@@ -239,7 +241,7 @@ class Camera:
 
     @staticmethod
     def of(data: Any, where: str) -> "Camera":
-        location, target, focal = read_fields(data, ("location", "target", "focal"), where)
+        location, target, focal = read_fields(data, ("location", "target", "focal"), where, ("roll",))
         camera = Camera(
             location=_vec(location, f"{where}.location"),
             target=_vec(target, f"{where}.target"),
@@ -264,6 +266,11 @@ class TableScene:
     width: int = 128
     key: int = 0
 
+    def sized(self, height: int, width: int) -> "TableScene":
+        """In pictures of another size, with the same field of view over the shorter side."""
+        require_renderable(len(self.cameras), height * width, len(self.objects))
+        return replace(self, height=height, width=width)
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON layout of docs/data-format.md."""
         things = []
@@ -287,7 +294,7 @@ class TableScene:
     def from_dict(cls, data: Any) -> "TableScene":
         """Read a description that nobody vouches for."""
         names = ("objects", "table", "room", "lamps", "views", "image")
-        objects, table, room, lamps, views, image = read_fields(data, names, "scene")
+        objects, table, room, lamps, views, image = read_fields(data, names, "scene", ("world", "key"))
         objects = read_list(objects, 0, MAX_OBJECTS, "objects")
         views = read_list(views, 1, MAX_VIEWS, "views")
         sides = read_list(image, 2, 2, "image")
@@ -304,6 +311,11 @@ class TableScene:
             width=width,
             key=read_integer(data.get("key", 0), 0, 2**32 - 1, "key"),
         )
+
+
+def names_of(kind: type[Any]) -> tuple[str, ...]:
+    """Of the fields of a dataclass, which its JSON shares."""
+    return tuple(field.name for field in fields(kind))
 
 
 def _sizes(kind: str, data: Any, where: str) -> dict[str, float]:
