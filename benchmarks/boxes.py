@@ -10,6 +10,8 @@ learns to from the error of the drawing alone.
 
 import argparse
 import math
+import shlex
+import sys
 from pathlib import Path
 
 import torch
@@ -127,7 +129,8 @@ def main() -> None:
         for seed in range(asked.seeds)
         for look, draw in WAYS
     ]
-    write_json(asked.out, {"provenance": provenance(), "steps": asked.steps, "batch": BATCH, "runs": runs})
+    story = provenance() | {"command": f"python benchmarks/boxes.py {shlex.join(sys.argv[1:])}"}
+    write_json(asked.out, {"provenance": story, "steps": asked.steps, "batch": BATCH, "runs": runs})
 
 
 if __name__ == "__main__":
