@@ -66,7 +66,7 @@ def picture_size(path: Path) -> tuple[int, int]:
     """Height and width of an upright picture; its pixels are not read, nor, for most files, all of its bytes."""
     name = one_line(path)
     require_readable_kind(_beginning(path), name, path.suffix.lower())
-    with damage(name), open_regular(path) as file, _pillow(file) as image:
+    with damage(name), open_regular(path) as file, _pillow(file, name) as image:
         require_pixels(image, name)
         turned = image.format == "JPEG" or "exif" in image.info  # asking others would decode them
         turned = turned and image.getexif().get(ORIENTATION, 1) in SIDEWAYS
@@ -122,14 +122,17 @@ def file_bytes(file: str | Path | IO[bytes], name: str, most: int = MOST_BYTES) 
 
 def require_readable_kind(content: bytes, name: str, ending: str) -> None:
     """A line of its own for formats that people do have, but we do not read."""
-    start = content[:400].decode("latin-1")
-    kind = next((kind for kind, pattern in REFUSED.items() if re.match(pattern, start, re.DOTALL)), None)
-    if kind is None and ending in RAW_ENDINGS:
-        kind = "RAW"
+    kind = known_kind(content) or ("RAW" if ending in RAW_ENDINGS else None)
     if kind == "HEIC":
         require_heic(name)
     elif kind is not None:
         raise UserError(f"{name}: {kind} files are not read; save the picture as PNG or JPEG")
+
+
+def known_kind(content: bytes) -> str | None:
+    """Which of `REFUSED` a file is, by its first bytes."""
+    start = content[:400].decode("latin-1")
+    return next((kind for kind, pattern in REFUSED.items() if re.match(pattern, start, re.DOTALL)), None)
 
 
 def require_heic(name: str) -> None:
@@ -145,17 +148,27 @@ def require_heic(name: str) -> None:
 @contextmanager
 def opened(content: bytes, name: str) -> Iterator[Image.Image]:
     """The picture in a file, with its size known to be sane but its pixels not yet read."""
-    with _pillow(io.BytesIO(content)) as image:
+    with _pillow(io.BytesIO(content), name) as image:
         yield image
 
 
 @contextmanager
-def _pillow(file: IO[bytes]) -> Iterator[Image.Image]:
+def _pillow(file: IO[bytes], name: str) -> Iterator[Image.Image]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of odd tags, and of sizes, which are judged here
-        formats = [*FORMATS, *(("HEIF",) if "HEIF" in Image.OPEN else ())]
-        with Image.open(file, formats=formats) as image:
+        with _identified(file, name) as image:
             yield image
+
+
+def _identified(file: IO[bytes], name: str) -> Image.Image:
+    formats = [*FORMATS, *(("HEIF",) if "HEIF" in Image.OPEN else ())]
+    try:
+        return Image.open(file, formats=formats)
+    except UnidentifiedImageError as error:
+        file.seek(0)
+        if known_kind(file.read(400)) != "HEIC":
+            raise
+        raise UserError(f"{name}: a HEIC file that is damaged or not understood; save it as PNG or JPEG") from error
 
 
 @contextmanager
