@@ -499,11 +499,27 @@ def test_damaged_scenes_are_left_out_on_request(photos: Path, tmp_path: Path) ->
     check_dataset(path)
     for name in ("scene03", "scene07"):
         shutil.rmtree(photos / name)
-    splits = tuple(f"{split}={','.join(store.names(split))}" for split in store.splits)
-    without = Store.open(import_data("pictures", photos, tmp_path / "without", Import(splits=splits))[0])
+    without = Store.open(import_data("pictures", photos, tmp_path / "without")[0])
+    assert store.splits == without.splits
     for split in store.splits:
         np.testing.assert_array_equal(store.split(split)["image"], without.split(split)["image"])
         assert store.names(split) == without.names(split)
+
+
+def test_what_is_left_of_damaged_scenes_is_split(photos: Path, tmp_path: Path) -> None:
+    """Scene 9, the tenth, would have been the whole of valid; numbers in rules still count it."""
+    (photos / "scene09" / "view0.png").write_text("no picture")
+    left = [f"scene{number:02d}" for number in range(12) if number != 9]
+    store = Store.open(import_data("pictures", photos, tmp_path / "set", Import(skip_damaged=True))[0])
+    assert store.names("valid") == ["scene10"]
+    assert store.names("train") == [name for name in left if name != "scene10"]
+    asked = Import(skip_damaged=True, splits=("valid=9-11", "test1=0"))
+    store = Store.open(import_data("pictures", photos, tmp_path / "moved", asked)[0])
+    assert {split: store.names(split) for split in store.splits} == {
+        "train": left[1:9],
+        "valid": ["scene10", "scene11"],
+        "test1": ["scene00"],
+    }
 
 
 def test_with_all_scenes_damaged_nothing_is_made(photos: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Data sets in shards: plain numpy puts them together again, readers see no difference, mixed-up ones are told."""
 
+import errno
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import h5py
 import numpy as np
@@ -582,6 +583,33 @@ def test_a_shard_that_is_cut_off_while_it_is_read_is_told(copy: Path) -> None:
         assert torch.equal(data.batch([0, 2]).image, before[[0, 2]])
 
     assert in_child(work) == 0
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_a_file_out_of_reach_is_still_mapped(
+    whole: Path, cut: Path, shards: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removed, renamed with a file in the folder's place, or on a disk that does not answer: only a file that is
+    shorter is a reason to stop."""
+    folder = Path(shutil.copytree(cut if shards else whole, tmp_path / "copy")) / "train"
+    data = SceneDataset(Store.open(folder.parent).split("train"))
+    before = data.batch(range(len(data))).image
+    folder.rename(tmp_path / "moved")
+    assert torch.equal(data.batch(range(len(data))).image, before)
+    folder.write_text("a plain file")
+    assert torch.equal(data.batch(range(len(data))).image, before)
+    for number in (errno.EACCES, errno.ESTALE, errno.EIO):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "stat", failing(OSError(number, os.strerror(number))))
+            found = data.batch(range(len(data))).image
+        assert torch.equal(found, before)
+
+
+def failing(error: OSError) -> Callable[..., NoReturn]:
+    def stat(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    return stat
 
 
 def test_opening_opens_each_file_once(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:

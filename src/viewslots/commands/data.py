@@ -167,7 +167,8 @@ def import_data(
         per_view_masks: Of pictures: masks number the objects of each view alone. Scores of single pictures then have a
             value, those over views have none.
         skip_damaged: Leave out scenes with a picture that cannot be read, and name them; else the first one ends the
-            import. Every picture is read twice then.
+            import. What is left is split as if it were all. Every picture is read twice then. Pictures of several sizes
+            are not damaged: without --size they still end the import.
         shards: Folders that each split is spread over, for sets too large for one file; under torchrun each process
             writes its own.
     """

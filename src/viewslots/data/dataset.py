@@ -205,9 +205,11 @@ def require_whole(array: StoredArray, scenes: Sequence[int]) -> None:
     for number in shards:
         part = array.shard(number) if isinstance(array, ShardedArray) else array
         if isinstance(part, np.memmap) and part.filename is not None:
-            with suppress(FileNotFoundError):  # removed, but whole: we still have it
-                if os.stat(part.filename).st_size < part.offset + part.nbytes:
-                    raise UserError(f"{part.filename}: cut off while it is read; bring the data set back as it was")
+            size = None
+            with suppress(OSError):  # removed, renamed or out of reach: what is mapped is still there
+                size = os.stat(part.filename).st_size
+            if size is not None and size < part.offset + part.nbytes:
+                raise UserError(f"{part.filename}: cut off while it is read; bring the data set back as it was")
 
 
 def scene_batch(image: UInt8[Tensor, "B M H W 3"], table: Int[np.ndarray, "B M"]) -> SceneBatch:

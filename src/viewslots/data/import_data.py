@@ -107,7 +107,7 @@ def import_data(
 
         def surveyed() -> Survey:
             source = stack.enter_context(closing(open_source(kind, path, asked.options)))
-            return Survey(source, asked, split_scenes(source, asked.splits))
+            return Survey(source, asked)
 
         def begin() -> tuple[Plan, dict[int, Facts], Mapping[str, Done], Mapping[int, str]]:
             nonlocal survey, writer
@@ -190,28 +190,27 @@ def _advice(split_of: Mapping[int, str]) -> list[str]:
 class Survey:
     """All scenes seen from outside: what they have in common, and what each split knows."""
 
-    def __init__(self, source: Source, asked: Import, scenes: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, source: Source, asked: Import) -> None:
         self.source = source
         self.asked = asked
-        self.split_of = {scene: split for split, members in scenes.items() for scene in members}
-        self.order = sorted(self.split_of)
-        self._scenes = scenes
         self._keys: dict[str, tuple[str, frozenset[str]]] = {}
-        self._slots = dict.fromkeys(scenes, 0)
         self.facts: dict[int, Facts] = {}
         self._first: Picture | None = None
         self.damaged: Mapping[int, str] = {}
+        self._split()
+
+    def _split(self) -> None:
+        self._scenes = split_scenes(self.source, self.asked.splits, self.damaged)
+        self._slots = dict.fromkeys(self._scenes, 0)
+        self.split_of = {scene: split for split, members in self._scenes.items() for scene in members}
+        self.order = sorted(self.split_of)
 
     def leave_out(self, damaged: Mapping[int, str]) -> None:
-        """Whatever may be wrong with some scenes, others must be left."""
+        """Whatever may be wrong with some scenes, others must be left; these are split as if they were all."""
         if damaged and len(damaged) == len(self.order):
             raise UserError(f"no scene can be read: {next(iter(damaged.values()))}")
         self.damaged = damaged
-        kept = {split: [one for one in members if one not in damaged] for split, members in self._scenes.items()}
-        self._scenes = {split: members for split, members in kept.items() if members}
-        self._slots = dict.fromkeys(self._scenes, 0)
-        self.split_of = {scene: split for scene, split in self.split_of.items() if scene not in damaged}
-        self.order = sorted(self.split_of)
+        self._split()
 
     def with_skipped(self, record: layout.Source) -> layout.Source:
         names = [printable(self.source.names[scene]) for scene in sorted(self.damaged)]

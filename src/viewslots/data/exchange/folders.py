@@ -1,7 +1,8 @@
 """Data sets as folders of pictures, masks and cameras, which other programs open and `import-data pictures` reads.
 
 OUT/SPLIT/SCENE/000.png, 000_segment.png (object k is k + 1, 0 = background), transforms.json. Masks are PNG of indices
-with a palette, so that people see them in colours and programs read the indices.
+with a palette, so that people see them in colours. Pillow reads the indices; readers that expand palettes (OpenCV,
+matplotlib) give colours.
 """
 
 import json

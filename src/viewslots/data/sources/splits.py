@@ -8,7 +8,7 @@ A rule is a list with commas of numbers (scenes count from 0 in the order of the
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from viewslots.data.format import SPLIT_NAME
@@ -22,13 +22,17 @@ EVERY = 10
 RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\d{1,9}))?")
 
 
-def split_scenes(source: Source, rules: Sequence[str]) -> dict[str, list[int]]:
-    """Split -> its scenes in the order of the source; the usual splits first, no empty ones."""
+def split_scenes(source: Source, rules: Sequence[str], damaged: Collection[int] = ()) -> dict[str, list[int]]:
+    """Split -> its scenes in the order of the source; the usual splits first, no empty ones.
+
+    Damaged scenes go nowhere, but rules count and name them: they are those of the source.
+    """
     moved = _moved(source.names, rules)
-    free = [scene for scene in range(len(source.names)) if scene not in moved]
+    whole = [scene for scene in range(len(source.names)) if scene not in damaged]
+    free = [scene for scene in whole if scene not in moved]
     held_out = set() if "valid" in moved.values() else set(free[EVERY - 1 :: EVERY] or free[-1:])
     chosen: dict[str, list[int]] = {}
-    for scene in range(len(source.names)):
+    for scene in whole:
         if scene in moved:
             split = moved[scene]
         elif source.splits is not None:
