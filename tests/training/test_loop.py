@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from shape_world import make_shapes
 from trainings import facts, rows, saved_steps
 
@@ -25,7 +27,7 @@ from viewslots.methods.umbra.model import Umbra
 from viewslots.runs import load_run
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import NoiseSource, StoredFeed
-from viewslots.training.loop import Training
+from viewslots.training.loop import Outcome, Training
 from viewslots.training.run import RunFolder
 from viewslots.training.settings import RunSettings, plan_run
 from viewslots.training.start import Parts, assemble, fingerprint
@@ -155,10 +157,7 @@ def test_a_run_goes_on_amid_an_interval_of_figures(shapes: Path, tmp_path: Path)
         training.saver.finish()
     assert saved_steps(tmp_path / "stopped")[-1] == 6
     assert facts(tmp_path / "stopped", 6)["count"] == 2
-    resumed = Training(wish, assemble(wish, CPU, Ranks()), RunFolder.resume(tmp_path / "stopped"), Ranks(), Listener())
-    with resumed.folder:
-        resumed.resume()
-        resumed.run()
+    resumed(wish, tmp_path / "stopped")
     assert rows(tmp_path / "stopped") == rows(tmp_path / "straight")
 
 
@@ -213,12 +212,52 @@ def test_a_data_set_that_is_cut_off_while_training(shapes: Path, tmp_path: Path)
         training.run()
     assert saved_steps(tmp_path / "run")[-1] == 6
     pictures.write_bytes(whole)
-    with RunFolder.resume(tmp_path / "run") as folder:
-        again = Training(wish, assemble(wish, CPU, Ranks()), folder, Ranks(), Listener())
-        again.resume()
-        again.run()
-    for name, value in straight.parts.model.state_dict().items():
-        assert torch.equal(value, again.parts.model.state_dict()[name]), name
+    again, _ = resumed(wish, tmp_path / "run")
+    assert_same_weights(straight, again)
+
+
+def resumed(wish: RunSettings, run: Path) -> tuple[Training, Outcome]:
+    with RunFolder.resume(run) as folder:
+        training = Training(wish, assemble(wish, CPU, Ranks()), folder, Ranks(), Listener())
+        training.resume()
+        return training, training.run()
+
+
+def assert_same_weights(one: Training, other: Training) -> None:
+    for name, value in one.parts.model.state_dict().items():
+        assert torch.equal(value, other.parts.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("cut", [4, 12])
+def test_a_valid_split_that_is_cut_off_while_training(shapes: Path, tmp_path: Path, cut: int) -> None:
+    """The step that could not be validated is saved, and validated when the run goes on: nothing differs from a run
+    without a stop. The last step too, after which there is none."""
+    data = Path(shutil.copytree(shapes, tmp_path / "data"))
+    wish, pictures = settings(data, checkpoint_every=100), data / "valid" / "image.npy"
+    whole = pictures.read_bytes()
+    straight = run(wish, tmp_path / "straight")
+    training = make(wish, tmp_path / "run")
+    training.narrator.step = lambda done: os.truncate(pictures, 1000) if done == cut - 1 else None
+    with training.folder, pytest.raises(UserError, match=rf"valid/image\.npy: cut off.*step {cut} is saved"):
+        training.run()
+    assert saved_steps(tmp_path / "run") == [cut]
+    pictures.write_bytes(whole)
+    again, outcome = resumed(wish, tmp_path / "run")
+    assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+    assert (outcome.best, outcome.last) == (straight.facts["best"], straight.facts["last"])
+    assert facts(tmp_path / "run", 12) == facts(tmp_path / "straight", 12)
+    assert_same_weights(straight, again)
+
+
+def test_a_data_set_that_is_cut_off_before_the_first_step(shapes: Path, tmp_path: Path) -> None:
+    """There is nothing to save, and the run can begin anew."""
+    data = Path(shutil.copytree(shapes, tmp_path / "data"))
+    training = make(settings(data), tmp_path / "run")
+    os.truncate(data / "valid" / "image.npy", 1000)
+    with training.folder, pytest.raises(UserError, match=r"bring the data set back as it was$"):
+        training.validate()
+    assert saved_steps(tmp_path / "run") == []
+    assert not training.folder.was_saved
 
 
 @pytest.mark.parametrize("name", ["weights", "the loss of the validation"])
@@ -284,6 +323,58 @@ def test_a_disk_that_fills_up_stops_the_run(shapes: Path, tmp_path: Path, monkey
         training.run()
     assert saved_steps(tmp_path / "run") == [3, 6]
     assert training.saver.last == 6
+    assert last_step(tmp_path / "run") == 6, "a model of a state that no checkpoint has"
+
+
+def last_step(run: Path) -> int:
+    return int(json.loads((run / "last.json").read_text())["step"])
+
+
+def test_no_step_waits_for_the_last_model(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk writes it only after two more steps, and has the weights of its own step."""
+    keep, taken = RunFolder.keep_last, threading.Event()
+
+    def slowly(self: RunFolder, model: Any, step: int) -> None:
+        assert taken.wait(60), "the loop waits for the disk"
+        keep(self, model, step)
+
+    monkeypatch.setattr(RunFolder, "keep_last", slowly)
+    training = make(settings(shapes), tmp_path / "run")
+    with training.folder:
+        for step in range(3):
+            training.take_step(step)
+        training.save()
+        for step in range(3, 5):
+            training.take_step(step)
+        taken.set()
+        training.saver.finish()
+    saved = load_file(tmp_path / "run" / "checkpoints" / "step-00000003.safetensors")
+    for name, value in load_run(tmp_path / "run", which="last").state_dict().items():
+        assert torch.equal(value, saved[f"model.{name}"]), name
+
+
+def test_a_run_that_was_killed_before_its_last_model_was_written(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resuming makes up for it, also when no step is left."""
+    wish, keep = settings(shapes), RunFolder.keep_last
+
+    def killed(self: RunFolder, model: Any, step: int) -> None:
+        if step == 12:
+            raise KeyboardInterrupt
+        keep(self, model, step)
+
+    monkeypatch.setattr(RunFolder, "keep_last", killed)
+    training = make(wish, tmp_path / "run")
+    with training.folder, pytest.raises(KeyboardInterrupt):
+        training.run()
+    monkeypatch.undo()
+    assert saved_steps(tmp_path / "run")[-1] == 12
+    assert last_step(tmp_path / "run") == 9
+    resumed(wish, tmp_path / "run")
+    assert last_step(tmp_path / "run") == 12
+    for name, value in load_run(tmp_path / "run", which="last").state_dict().items():
+        assert torch.equal(value, training.parts.model.state_dict()[name]), name
 
 
 # The command, in this process.

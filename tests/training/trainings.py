@@ -22,17 +22,16 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 DIES_AFTER_SAVING = """
 import os, signal, sys
 from viewslots.training.run import RunFolder
-save, last = RunFolder.save, int(sys.argv.pop(1))
-def save_and_die(self, state, pinned=()):
-    path = save(self, state, pinned=pinned)
-    if state.step == last:
+keep_last, last = RunFolder.keep_last, int(sys.argv.pop(1))
+def keep_and_die(self, model, step):
+    keep_last(self, model, step)
+    if step == last:
         os.kill(os.getpid(), signal.SIGKILL)
-    return path
-RunFolder.save = save_and_die
+RunFolder.keep_last = keep_and_die
 from viewslots.cli import main
 main()
 """
-"""The command, killed by the system at the moment after a given checkpoint."""
+"""The command, killed by the system at the moment after a given checkpoint and its model."""
 
 SLOWLY = """
 import time

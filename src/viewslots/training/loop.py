@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,17 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
+from viewslots.files import read_json
 from viewslots.training.distributed import Ranks
 from viewslots.training.processes import Interrupted, StopSignals
 from viewslots.training.run import RunFolder, Saver
 from viewslots.training.settings import RunSettings
 from viewslots.training.start import Parts, settings_digest
-from viewslots.training.state import Optimisers, gather_state, restore_state
+from viewslots.training.state import Optimisers, TrainState, gather_state, restore_state
+from viewslots.training.step import Model
 from viewslots.training.validation import ValidationResult, warnings
 from viewslots.types import SceneBatch
 
 AUTOSAVE_SECONDS = 600
 """Slow machines save at least this often, whatever the interval in steps."""
+OWED = "validation_owed"
+"""A fact of checkpoints whose step could not be validated: the data set could not be read."""
 DUE = 1000
 """Beyond all signal numbers: rank 0 says by it that a save is due."""
 
@@ -49,6 +53,20 @@ class Outcome:
     """The same of the last validation."""
 
 
+class ModelSaver(Saver):
+    """After a checkpoint its model, as the run's last one: on disk it is never ahead of the checkpoints."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        with torch.device("meta"):
+            self._sketch = type(model)(model.config)
+
+    def _write(self, folder: RunFolder, state: TrainState, pinned: Collection[int]) -> None:
+        super()._write(folder, state, pinned)
+        self._sketch.load_state_dict(state.weights, assign=True)
+        folder.keep_last(self._sketch, state.step)
+
+
 class Training:
     """A run between two steps: what changes are the parts, `sums`, `facts` and `done`; a checkpoint holds them all."""
 
@@ -69,7 +87,7 @@ class Training:
         """Of what was minimised, of the loss and of its terms, since the last row of figures."""
         self.facts: dict[str, Any] = {"count": 0, "best": None, "last": None, "warned": []}
         self.done = 0
-        self.saver = Saver()
+        self.saver = ModelSaver(parts.model)
         self._clock = self.done, time.monotonic()
 
     def resume(self) -> None:
@@ -88,6 +106,16 @@ class Training:
             self.folder.rewind(self.done if state is not None else -1)  # a run may have figures of its start
             if changed := RunSettings.from_json(self.folder.config).differences(self.settings):
                 self.folder.log({"step": self.done, "kind": "event", "resumed_with": changed})
+            if state is not None:
+                self.catch_up(self.folder)
+
+    def catch_up(self, folder: RunFolder) -> None:
+        """A kill may have come after a checkpoint, before its model was written."""
+        kept = None
+        with suppress(UserError):
+            kept = read_json(folder.path / "last.json").get("step")
+        if not isinstance(kept, int) or kept < self.done:
+            folder.keep_last(self.parts.model, self.done)
 
     def run(self) -> Outcome:
         """All steps that are left. Raises Interrupted after a signal, when everything has been saved."""
@@ -97,6 +125,9 @@ class Training:
                 self.parts.model.check(self.batch_of(self.done))
             if self.done == 0 and settings.tunes:
                 self.validate()
+            if self.facts.get(OWED):
+                self.validate()
+                self.save()
             self._clock = self.done, time.monotonic()
             while self.done < settings.steps:
                 self.take_step(self.done)
@@ -128,11 +159,12 @@ class Training:
     @contextmanager
     def saving_first(self) -> Iterator[None]:
         """A data set that can no longer be read ends the run; between two steps, so nothing of it is lost. Of several
-        ranks some may still wait for this one, and none saves alone."""
+        ranks some may still wait for this one, and none saves alone. Before the first step there is nothing to save.
+        """
         try:
             yield
         except UserError as error:
-            if self.folder is None or self.ranks.count > 1:
+            if self.folder is None or self.ranks.count > 1 or self.done == 0:
                 raise
             self.save()
             self.saver.finish()
@@ -197,10 +229,13 @@ class Training:
         self.require_finite(non_finite(self.parts.model, self.parts.optimisers))
         bad = False
         if self.parts.validation is not None:
-            result = self.parts.validation(self.parts.model)
+            self.facts[OWED] = True
+            with self.saving_first():
+                result = self.parts.validation(self.parts.model)
             bad = result is None
             if result is not None:
                 self.record(result)
+        self.facts.pop(OWED, None)
         self.require_finite(["the loss of the validation"] if self.ranks.most(bad) else [])
 
     def record(self, result: ValidationResult) -> None:
@@ -227,14 +262,10 @@ class Training:
         self.facts["warned"] = list(found)
 
     def save(self) -> None:
-        """A bad state is never saved: terms, weights and moments are looked at first. Writing goes on behind us.
-
-        The model goes with it, as the run's last one: however a run is stopped, that is its newest saved state.
-        """
+        """A bad state is never saved: terms, weights and moments are looked at first. Writing goes on behind us."""
         self.means()
         self.require_finite(non_finite(self.parts.model, self.parts.optimisers))
         if self.folder is not None:
-            self.folder.keep_last(self.parts.model, self.done)
             facts = self.facts | {"sums": self.sums.tolist(), "settings": settings_digest(self.folder.config)}
             state = gather_state(self.parts.model, self.parts.optimisers, self.done, facts)
             self.saver.save(self.folder, state, self.settings.pinned)

@@ -164,8 +164,7 @@ def pinned_model(run: Path, wanted_by: Optimisation) -> tuple[Model, int] | None
         except Damaged:
             continue
         model = trainable_class(settings.method)(settings.model)
-        tensors = {name: value for name, value in state.tensors.items() if name.startswith("model.")}
-        model.load_state_dict({name.removeprefix("model."): value for name, value in tensors.items()})
+        model.load_state_dict(state.weights)
         return model, step
     return None
 

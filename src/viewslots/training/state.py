@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from viewslots.errors import UserError
 
 Optimisers = Sequence[torch.optim.Optimizer]
+MODEL = "model."
 COUNT = "step"
 """What an optimiser keeps of a parameter has its shape, but for the count of its steps."""
 
@@ -28,6 +29,12 @@ class TrainState:
     """On the CPU, contiguous: model.NAME, and what an optimiser keeps of a parameter, such as adam.exp_avg.NAME."""
     facts: dict[str, Any]
     """JSON, as `finite_json` leaves it: whatever else the loop has to remember."""
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """What the model has of these, by its own names."""
+        own = {name: value for name, value in self.tensors.items() if name.startswith(MODEL)}
+        return {name.removeprefix(MODEL): value for name, value in own.items()}
 
 
 def finite_json(value: Any) -> Any:
@@ -49,7 +56,7 @@ def finite_json(value: Any) -> Any:
 
 def gather_state(model: nn.Module, optimisers: Optimisers, step: int, facts: dict[str, Any]) -> TrainState:
     """A copy on the CPU, which later steps do not touch. `model` is the plain one, not one wrapped for ranks."""
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    tensors = {f"{MODEL}{name}": value for name, value in model.state_dict().items()}
     for owner in _owned(model, optimisers):
         owner.require_known_shapes()
         tensors |= {owner.key(entry): value for entry, value in owner.entries.items()}
@@ -62,7 +69,7 @@ def restore_state(state: TrainState, model: nn.Module, optimisers: Optimisers) -
     """Bit for bit, and in place where there is a place: a captured graph keeps the addresses it knows."""
     _check_fit(state, model, optimisers)
     for name, target in model.state_dict().items():
-        target.copy_(state.tensors[f"model.{name}"])
+        target.copy_(state.tensors[f"{MODEL}{name}"])
     kept = _kept(state)
     for owner in _owned(model, optimisers):
         saved = kept.get((owner.prefix, owner.name), {})
@@ -136,7 +143,7 @@ def _kept(state: TrainState) -> dict[tuple[str, str], dict[str, Tensor]]:
 
 def _check_fit(state: TrainState, model: nn.Module, optimisers: Optimisers) -> None:
     """One error for a checkpoint of another model, before anything is changed."""
-    wanted = {f"model.{name}": (value.shape, value.dtype) for name, value in model.state_dict().items()}
+    wanted = {f"{MODEL}{name}": (value.shape, value.dtype) for name, value in model.state_dict().items()}
     kept = _kept(state)
     entries = {id(group): _entries(one, group) for one in optimisers for group in one.param_groups}
     for owner in _owned(model, optimisers):
