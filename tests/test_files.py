@@ -2,9 +2,11 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,25 +85,41 @@ def test_a_folder_may_be_a_link_to_one(tmp_path: Path) -> None:
         require_folder(tmp_path / "lost")
 
 
-def test_links_of_others_are_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may write to a shared folder can plant one; our own, and those of the system, are for other disks."""
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "precious", target_is_directory=True)
-    (tmp_path / "far").symlink_to(tmp_path / "link", target_is_directory=True)
-    ours = os.lstat(tmp_path / "link").st_uid
-    require_folder(tmp_path / "far" / "deep")
-    make_folder(tmp_path / "far" / "deep")
-    monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
-    if ours == 0:  # the system's links are followed: let these be somebody's
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)
-        for link in ("link", "far"):
-            os.lchown(tmp_path / link, 54321, -1)
-    for place in ("link", "far", "link/deep", "far/deep/deeper", "link/../x"):
-        for check in (require_folder, require_file, make_folder):
-            with pytest.raises(UserError, match="is a link of another user, which may lead anywhere"):
-                check(tmp_path / place)
-    require_folder(tmp_path / "precious")
-    assert [path.name for path in (tmp_path / "precious").iterdir()] == ["deep"]
+def test_links_of_others_in_shared_folders_are_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write to a folder can plant one there. All others are for other disks."""
+    shared = tmp_path / "shared"
+    (shared / "precious").mkdir(parents=True)
+    (shared / "link").symlink_to(shared / "precious", target_is_directory=True)
+    (shared / "far").symlink_to(shared / "link", target_is_directory=True)
+    places = [shared / place for place in ("link", "far", "link/deep", "far/deep/deeper", "link/../x")]
+    checks = (require_folder, require_file, make_folder)
+    shared.chmod(0o1777)
+    require_folder(shared / "far" / "deep")  # our own links
+    make_folder(shared / "far" / "deep")
+
+    real_lstat, real_stat = os.lstat, os.stat
+
+    def owned_by(uid: int, answer: os.stat_result) -> os.stat_result:
+        return os.stat_result((*answer[:4], uid, *answer[5:10]))
+
+    def somebodys(path: Any) -> os.stat_result:
+        answer = real_lstat(path)
+        return owned_by(54321, answer) if stat.S_ISLNK(answer.st_mode) else answer
+
+    monkeypatch.setattr(os, "lstat", somebodys)
+    for place in places:
+        for check in checks:
+            with pytest.raises(UserError, match="is a link of another user in a folder where everybody may write"):
+                check(place)
+    assert [path.name for path in (shared / "precious").iterdir()] == ["deep"]
+    require_folder(shared / "precious")
+
+    shared.chmod(0o755)  # whoever made these links was allowed to
+    for place in places[:3]:
+        require_folder(place)
+    shared.chmod(0o1777)
+    monkeypatch.setattr(os, "stat", lambda path, **how: owned_by(54321, real_stat(path, **how)))
+    require_folder(places[0])  # the folder is theirs as well
 
 
 def test_links_that_lead_in_a_circle(tmp_path: Path) -> None:

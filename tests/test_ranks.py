@@ -13,13 +13,15 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 import tyro
 from PIL import Image
 from shape_world import make_shapes
 
 from viewslots.cli import COMMANDS
 from viewslots.errors import UserError
-from viewslots.ranks import ALONE, a_gpu_each, local_device
+from viewslots.ranks import ALONE, joined_team, local_device
+from viewslots.scenes.render import most_at_once
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 COUNTS = ("--train-scenes", "5", "--valid-scenes", "2", "--test-scenes", "0", "--batch", "2")
@@ -175,10 +177,23 @@ def test_ranks_share_gpus_where_there_are_fewer(
     assert (local_device("cuda").index, str(local_device("cpu"))) == (index, "cpu")
 
 
-def test_training_wants_a_gpu_for_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (1200, 2000))
+    monkeypatch.setattr("torch.cuda.memory_reserved", lambda device: 500)
+    monkeypatch.setattr("torch.cuda.memory_allocated", lambda device: 100)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    a_gpu_each()
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    with pytest.raises(UserError, match="3 processes on a machine with 2"):
-        a_gpu_each()
+    for ranks, each in (("1", 160), ("2", 160), ("3", 80), ("4", 80), ("5", 53)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        assert most_at_once(device, on_cpu=1, on_gpu=1000, bytes_each=10) == each
+
+
+def test_a_training_whose_processes_share_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("viewslots.ranks.enter_group", lambda backend: None)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
+    told = "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
+    lost = mock.patch("torch.distributed.new_group", side_effect=RuntimeError(told))
+    with lost, pytest.raises(UserError, match="cannot share a GPU"), joined_team(torch.device("cpu")):
+        raise AssertionError("never reached")

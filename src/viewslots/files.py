@@ -186,15 +186,16 @@ def make_folder(path: Path) -> None:
 
 
 def require_own_links(path: Path, option: str = "") -> None:
-    """A link leads where its owner wants. Ours and the system's are followed, as people keep data on other disks; one
-    that another user planted in a shared folder is not."""
+    """A link leads where its owner wants. Links are followed, as people keep data on other disks, but not those that
+    another user planted in a folder where everybody may write (Linux calls this rule protected_symlinks)."""
     if not hasattr(os, "geteuid"):  # Windows, where making a link needs rights
         return
     for link in _links(path):
-        if os.lstat(link).st_uid not in (0, os.geteuid()):
+        owner, folder = os.lstat(link).st_uid, os.stat(link.parent)
+        if folder.st_mode & stat.S_IWOTH and owner not in (0, os.geteuid(), folder.st_uid):
             raise UserError(
-                f"{option + ': ' if option else ''}{link} is a link of another user, which may lead anywhere; choose "
-                "another place, or remove it"
+                f"{option + ': ' if option else ''}{link} is a link of another user in a folder where everybody may "
+                "write, so it may lead anywhere; choose another place, or remove it"
             )
 
 

@@ -108,11 +108,10 @@ def local_device(device: str) -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1))
 
 
-def a_gpu_each() -> None:
-    """Ranks whose GPUs talk to one another cannot share one."""
-    ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if ranks > gpus:
-        raise UserError(f"{ranks} processes on a machine with {gpus} GPU(s): training needs a GPU for each process")
+def ranks_of_a_gpu() -> int:
+    """How many ranks of this machine share a GPU, at most."""
+    ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), max(torch.cuda.device_count(), 1)
+    return -(-ranks // gpus)
 
 
 def was_restarted() -> bool:
@@ -139,6 +138,10 @@ def joined(kind: Callable[..., Kind], device: torch.device, advice: str, backend
         hosts = dist.new_group(backend="gloo", timeout=PATIENCE)
         yield kind(dist.get_rank(), dist.get_world_size(), hosts)
     except RuntimeError as error:
+        if "duplicate gpu" in str(error).lower():
+            raise UserError(
+                "processes of one training cannot share a GPU; start no more than there are GPUs"
+            ) from error
         if not is_loss_of_contact(error):
             raise
         raise UserError(f"lost contact with another process; {advice}") from error

@@ -106,6 +106,8 @@ def figures(
         raise UserError("--scenes, --views and --frames: at least 1 of each")
     require_folder(out)
     if run is None:
+        if compare or comparison_only or results:
+            raise UserError("--compare, --comparison-only and --results: name the RUN that they are about")
         print_json(_data_sheet(data, split, scenes, views, out))
         return
     tables = [(_row_name(result), result) for result in _results(run, results)]

@@ -41,7 +41,9 @@ def model_facts(source: str) -> dict[str, Any]:
     from viewslots.protocol.subject import find_subject
     from viewslots.runs import find_run
 
-    model, about = find_subject(source, "best", "cpu")
+    folder = Path(source)
+    newest = (folder / "last.json").is_file() and not (folder / "best.json").is_file()
+    model, about = find_subject(source, "last" if newest else "best", "cpu")
     return {
         "model": source,
         "folder": str(find_run(source)),

@@ -16,6 +16,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from viewslots.errors import UserError
+from viewslots.ranks import ranks_of_a_gpu
 from viewslots.scenes import film
 from viewslots.scenes.film import SubPixels
 from viewslots.scenes.geometry import Vec, intersect
@@ -195,7 +196,7 @@ def most_at_once(device: torch.device, on_cpu: int, on_gpu: int, bytes_each: int
         return on_cpu
     free, _ = torch.cuda.mem_get_info(device)
     reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(on_gpu, max(on_cpu, (free + reusable) // bytes_each))
+    return min(on_gpu, max(on_cpu, (free + reusable) // bytes_each // ranks_of_a_gpu()))
 
 
 def resolved(device: torch.device | str) -> torch.device:

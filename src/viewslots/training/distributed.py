@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from viewslots.errors import UserError
-from viewslots.ranks import Team, a_gpu_each, joined
+from viewslots.ranks import Team, joined
 from viewslots.ranks import is_loss_of_contact as is_loss_of_contact
 from viewslots.ranks import local_device as local_device
 from viewslots.ranks import was_restarted as was_restarted
@@ -76,7 +76,5 @@ class Ranks(Team):
 def joined_ranks(device: torch.device) -> Iterator[Ranks]:
     """All processes of torchrun, or this one alone."""
     advice = "the last checkpoint is intact: the same command with --resume goes on from there"
-    if device.type == "cuda":
-        a_gpu_each()
     with joined(Ranks, device, advice, "nccl" if device.type == "cuda" else "gloo") as ranks:
         yield ranks

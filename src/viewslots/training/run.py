@@ -95,6 +95,7 @@ class RunFolder:
     def resume(cls, path: Path) -> "RunFolder":
         """A run that was begun before, whether it was stopped or had ended."""
         path = Path(path)
+        require_folder(path, "--run")
         config = read_run_config(path)
         with plain_errors("writing", path):
             return cls(path, config, FolderLock(path / LOCK, "--run"))
