@@ -341,6 +341,21 @@ def test_an_import_by_several_and_a_broken_source(photos: Path, tmp_path: Path) 
     assert not (tmp_path / "none").exists()
 
 
+def test_an_import_by_several_without_a_damaged_scene(photos: Path, tmp_path: Path) -> None:
+    """Scene 6 would be the whole of valid: all ranks split what is left in the same way."""
+
+    def work(team: Team) -> list[str]:
+        import_data("pictures", photos, tmp_path / "three", asked, shards=2, team=team)
+        return []
+
+    (photos / "scene-6" / "0.png").write_text("no picture")
+    asked = Import(skip_damaged=True)
+    together(3, work)
+    path, _ = import_data("pictures", photos, tmp_path / "one", asked, shards=2)
+    assert Store.open(path).names("valid") == ["scene-5"]
+    assert contents(tmp_path / "three") == contents(path)
+
+
 def test_jobs_are_dealt_by_part() -> None:
     plan = Plan("t", None, None, None, None, None, None, 1, 1, 1, {"a": SplitPlan(5, 0, (), 3)}, ("image",))
     first, second, third = plan.parts()
