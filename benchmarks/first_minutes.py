@@ -56,7 +56,10 @@ def timed(words: list[str], folder: Path) -> dict[str, Any]:
 def main(out: str, work: str | None = None) -> None:
     folder = Path(work or tempfile.mkdtemp())
     found = {name: timed(words, folder) for name, words in COMMANDS.items()}
-    about = {"what": "each command once, one after the other, output to a pipe", "threads": os.environ.get("OMP_NUM_THREADS", "all")}
+    about = {
+        "what": "each command once, one after the other, output to a pipe",
+        "threads": os.environ.get("OMP_NUM_THREADS", "all"),
+    }
     origin = provenance() | {"command": "python benchmarks/first_minutes.py OUT.json"}
     write_json(Path(out), {"provenance": origin} | about | {"commands": found})
     print(json.dumps(found, indent=1))
