@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,14 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
-from viewslots.files import read_json
 from viewslots.training.distributed import Ranks
 from viewslots.training.processes import Interrupted, StopSignals
 from viewslots.training.run import RunFolder, Saver
 from viewslots.training.settings import RunSettings
 from viewslots.training.start import Parts, settings_digest
-from viewslots.training.state import Optimisers, TrainState, gather_state, restore_state
-from viewslots.training.step import Model
+from viewslots.training.state import Optimisers, gather_state, restore_state
 from viewslots.training.validation import ValidationResult, warnings
 from viewslots.types import SceneBatch
 
@@ -53,20 +51,6 @@ class Outcome:
     """The same of the last validation."""
 
 
-class ModelSaver(Saver):
-    """After a checkpoint its model, as the run's last one: on disk it is never ahead of the checkpoints."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        with torch.device("meta"):
-            self._sketch = type(model)(model.config)
-
-    def _write(self, folder: RunFolder, state: TrainState, pinned: Collection[int]) -> None:
-        super()._write(folder, state, pinned)
-        self._sketch.load_state_dict(state.weights, assign=True)
-        folder.keep_last(self._sketch, state.step)
-
-
 class Training:
     """A run between two steps: what changes are the parts, `sums`, `facts` and `done`; a checkpoint holds them all."""
 
@@ -87,7 +71,7 @@ class Training:
         """Of what was minimised, of the loss and of its terms, since the last row of figures."""
         self.facts: dict[str, Any] = {"count": 0, "best": None, "last": None, "warned": []}
         self.done = 0
-        self.saver = ModelSaver(parts.model)
+        self.saver = Saver(parts.model)
         self._clock = self.done, time.monotonic()
 
     def resume(self) -> None:
@@ -106,16 +90,9 @@ class Training:
             self.folder.rewind(self.done if state is not None else -1)  # a run may have figures of its start
             if changed := RunSettings.from_json(self.folder.config).differences(self.settings):
                 self.folder.log({"step": self.done, "kind": "event", "resumed_with": changed})
-            if state is not None:
-                self.catch_up(self.folder)
-
-    def catch_up(self, folder: RunFolder) -> None:
-        """A kill may have come after a checkpoint, before its model was written."""
-        kept = None
-        with suppress(UserError):
-            kept = read_json(folder.path / "last.json").get("step")
-        if not isinstance(kept, int) or kept < self.done:
-            folder.keep_last(self.parts.model, self.done)
+            # A kill may have come after a checkpoint, before its model was written.
+            if state is not None and self.folder.last_kept < self.done:
+                self.folder.keep_last(self.parts.model, self.done)
 
     def run(self) -> Outcome:
         """All steps that are left. Raises Interrupted after a signal, when everything has been saved."""

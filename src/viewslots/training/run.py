@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
 
 from viewslots.errors import UserError
@@ -143,6 +144,15 @@ class RunFolder:
         """The newest model, which goes with a checkpoint."""
         self._keep("last", model, step, {})
 
+    @property
+    def last_kept(self) -> int:
+        """Its step; -1 if there is none."""
+        try:
+            step = read_json(self.path / "last.json").get("step")
+        except UserError:
+            return -1
+        return step if isinstance(step, int) else -1
+
     def picture(self, name: str, image: Image.Image) -> Path:
         """pictures/NAME.png; the same name replaces it."""
         if not re.fullmatch(r"[\w-][\w.-]*", name):
@@ -270,10 +280,14 @@ def _named_folder(pointer: Path) -> str | None:
 class Saver:
     """Writes checkpoints behind the loop's back: a step never waits for the disk, only for the write before.
 
-    One write at a time. A write that failed is raised by the next call; on leaving, writes are finished.
+    One write at a time. A write that failed is raised by the next call; on leaving, writes are finished. After a
+    checkpoint comes its model, as the run's last one: on disk it is never ahead of the checkpoints.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: TrainableMethod[Any]) -> None:
+        """`model`: one such as those that will be saved."""
+        with torch.device("meta"):
+            self._sketch = type(model)(model.config)
         self.last: int | None = None
         """Step of the last checkpoint that is on disk."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -308,3 +322,5 @@ class Saver:
     def _write(self, folder: RunFolder, state: TrainState, pinned: Collection[int]) -> None:
         folder.save(state, pinned=pinned)
         self.last = state.step
+        self._sketch.load_state_dict(state.weights, assign=True)
+        folder.keep_last(self._sketch, state.step)
