@@ -14,7 +14,7 @@ from torch import Tensor
 
 from viewslots.data.readahead import ReadAhead
 from viewslots.data.resize import Resize
-from viewslots.data.sharded import ShardedArray, StoredArray
+from viewslots.data.sharded import ShardedArray, StoredArray, in_file
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import PADDING, FirstViews, ViewChoice, view_table
 from viewslots.errors import UserError
@@ -203,7 +203,7 @@ def require_whole(array: StoredArray, scenes: Sequence[int]) -> None:
     """Pages of a file that was cut off meanwhile would end the process without a word (SIGBUS)."""
     shards = sorted({array.locate(scene)[0] for scene in scenes}) if isinstance(array, ShardedArray) else (0,)
     for number in shards:
-        part = array.shard(number) if isinstance(array, ShardedArray) else array
+        part = in_file(array, number)
         if isinstance(part, np.memmap) and part.filename is not None:
             size = None
             with suppress(OSError):  # removed, renamed or out of reach: what is mapped is still there

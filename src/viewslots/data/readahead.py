@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from viewslots.data.sharded import ShardedArray, StoredArray
+from viewslots.data.sharded import ShardedArray, StoredArray, in_file
 
 PAGE = mmap.ALLOCATIONGRANULARITY
 
@@ -26,11 +26,8 @@ class ReadAhead:
         self._array = array
         self._starts = np.array(array.starts if isinstance(array, ShardedArray) else (0, len(array)))
         self._views, self._bytes = array.shape[1], array.nbytes // max(array.shape[0] * array.shape[1], 1)
-        self.useful = hasattr(mmap, "MADV_WILLNEED") and _in_file(self._part(0))
+        self.useful = hasattr(mmap, "MADV_WILLNEED") and _is_mapped(in_file(array, 0))
         """Whether there is anything to fetch."""
-
-    def _part(self, number: int) -> NDArray[Any]:
-        return self._array.shard(number) if isinstance(self._array, ShardedArray) else self._array
 
     def expect(self, scenes: Sequence[int], table: Int[np.ndarray, "B M"]) -> None:
         """These views of these scenes come soon; views below 0 are none."""
@@ -41,12 +38,12 @@ class ReadAhead:
         part = np.searchsorted(self._starts, scene, side="right") - 1
         first = ((scene - self._starts[part]) * self._views + table[row, column]) * self._bytes
         for number in np.unique(part):
-            array: Any = self._part(int(number))
+            array: Any = in_file(self._array, int(number))
             for start, end in page_runs(first[part == number] + array.offset % PAGE, self._bytes):
                 _will_need(array.base, start, end)
 
 
-def _in_file(array: NDArray[Any]) -> bool:
+def _is_mapped(array: NDArray[Any]) -> bool:
     """A copy of a memory map, or one that was pickled, is none."""
     return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
 

@@ -144,3 +144,8 @@ def forget_maps() -> None:
 
 StoredArray = NDArray[Any] | ShardedArray
 """What a key of a split is: a memory map, pictures in memory, or shards."""
+
+
+def in_file(array: StoredArray, number: int) -> NDArray[Any]:
+    """What lies in one file: a shard, or the whole of an array that has none."""
+    return array.shard(number) if isinstance(array, ShardedArray) else array
