@@ -1,15 +1,21 @@
 """Umbra: a trained OCLOC that learns what shadows are, sharper shapes, and not to count an object twice."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from viewslots.methods.contract import Search, TrainableMethod
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
+from viewslots.methods.umbra.glimpses import Glimpses
 from viewslots.methods.umbra.image_model import SHADOW, ShadowedMixture
+from viewslots.types import SceneBatch
 
 
 class Umbra(Ocloc):
@@ -20,8 +26,38 @@ class Umbra(Ocloc):
     schedule_class = UmbraSchedule
     default_search = Search(starts=4, looks=1, refinement=30)
 
+    config: UmbraConfig
+
     def __init__(self, config: UmbraConfig, generator: torch.Generator | None = None) -> None:
+        generator = generator or torch.Generator().manual_seed(0)
         super().__init__(config, generator, image_model=ShadowedMixture(config))
+        self.glimpses = Glimpses(config, generator) if config.glimpses else None
+
+    def infer_posterior(
+        self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "B"] | None = None
+    ) -> Posterior:
+        """Algorithm 1, and the glimpses."""
+        return self.looked_at(batch, super().infer_posterior(batch, noise, background_index))
+
+    def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
+        found = super().estimate_views(batch, given, noise)
+        for _ in range(self.config.glimpses):
+            seen = self.looked_at(batch, found, rounds=1)
+            found = replace(found, mu_view=seen.mu_view, log_sigma_view=seen.log_sigma_view)
+        return found
+
+    def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
+        return self.looked_at(batch, super().find_objects(batch, given, noise))
+
+    def looked_at(self, batch: SceneBatch, posterior: Posterior, rounds: int | None = None) -> Posterior:
+        """After so many glimpses (default: as trained)."""
+        for _ in range(self.config.glimpses if rounds is None else rounds):
+            assert self.glimpses is not None
+            with only_looking(batch.image.device):
+                means = Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, posterior.logit_kappa)
+                shown = self.render(means, self.annealed())
+            posterior = self.glimpses(batch, posterior, shown, self.config.sigma_x)
+        return posterior
 
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
@@ -33,18 +69,34 @@ class Umbra(Ocloc):
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
-        """An OCLOC's weights too: its object decoder gets one more channel, the shadow as it starts."""
-        if type(other) is not Ocloc:
-            return super().weights_from(other)
-        own, given = self.state_dict(), dict(other.state_dict())
-        if not given.keys() >= own.keys():
+        """An OCLOC's weights too: its object decoder gets one more channel, the shadow as it starts. Glimpses that the
+        other one does not have begin anew."""
+        if type(other) not in (Ocloc, Umbra):
             return None
-        for name in self.last_layer_names():
-            shadow = own[name].chunk(self.image_model.channels)[SHADOW]
-            given[name] = torch.cat([given[name], shadow.to(given[name])])
-        return self.with_own_baseline(given)
+        own, given = self.state_dict(), dict(other.state_dict())
+        if type(other) is Ocloc and given.keys() >= own.keys() - self.glimpse_names():
+            for name in self.last_layer_names():
+                shadow = own[name].chunk(self.image_model.channels)[SHADOW]
+                given[name] = torch.cat([given[name], shadow.to(given[name])])
+        if not any(name in given for name in self.glimpse_names()):
+            given |= {name: own[name] for name in self.glimpse_names()}
+        return self.with_own_baseline(given) if given.keys() == own.keys() else None
+
+    def glimpse_names(self) -> set[str]:
+        """In the state of the whole model."""
+        return set() if self.glimpses is None else {f"glimpses.{name}" for name in self.glimpses.state_dict()}
 
     def last_layer_names(self) -> list[str]:
         """Of the parameters of the object decoder's last layer, in the state of the whole model."""
         last = {id(parameter) for parameter in self.generation.last_layer().parameters()}
         return [name for name, parameter in self.named_parameters() if id(parameter) in last]
+
+
+@contextmanager
+def only_looking(device: torch.device) -> Iterator[None]:
+    """Without gradients. Autocast must not keep the weights it rounds here: it would use them again where gradients are
+    wanted, and they have none."""
+    kind = device.type
+    wanted = {"dtype": torch.get_autocast_dtype(kind), "enabled": torch.is_autocast_enabled(kind)}
+    with torch.no_grad(), torch.autocast(kind, cache_enabled=False, **wanted):  # type: ignore[arg-type]
+        yield

@@ -1,0 +1,143 @@
+"""A second look: every layer sees, in the box where it is drawn, what the drawing misses, and changes its code.
+
+Algorithm 1 looks at whole pictures and never at its own drawing, which leaves hundreds of nats to gradient steps on the
+codes of each scene. A glimpse learns those steps: one drawing and a small network, no gradients when asked.
+"""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from viewslots.methods.distributions import full_precision, widen
+from viewslots.methods.layers import MultiLayerPerceptron
+from viewslots.methods.ocloc.inference import mean_over_views
+from viewslots.methods.ocloc.networks import initialise
+from viewslots.methods.ocloc.variables import Posterior, Rendering
+from viewslots.methods.spatial import crop, pixel_centres
+from viewslots.methods.umbra.config import UmbraConfig
+from viewslots.types import SceneBatch
+
+SEEN = 11
+"""Channels of a glimpse: the picture and what the drawing misses of it, three each; of the layer its colours, complete
+shape and seen part."""
+ROOM = 3.0
+"""Half the side of a box, in standard deviations of the shape in it: 1.5 radii of a disc."""
+LEAST_SIDE = 0.2
+"""Half the side of the smallest box; the picture is [-1, 1]."""
+FAINT = 1e-4
+"""Added to every pixel of a shape: where nothing is drawn, the box is the whole picture."""
+
+
+class Glimpses(nn.Module):
+    """One round; all rounds share its weights. As it starts, it changes nothing."""
+
+    def __init__(self, config: UmbraConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.size, hidden = config.glimpse_size, config.hidden
+        self.sizes = [config.attr_dim, config.attr_dim, 2, 1]
+        layers: list[nn.Module] = []
+        before, side = SEEN, self.size
+        for channels in config.glimpse_channels:
+            layers += [nn.Conv2d(before, channels, 3, stride=2, padding=1), nn.ReLU()]
+            before, side = channels, -(-side // 2)
+        self.features = nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * side**2, hidden))
+        self.of_place = nn.Linear(config.view_dim + 4, hidden)
+        self.of_background = nn.Linear(2 * config.background_dim, hidden, bias=False)
+        self.of_object = nn.Linear(2 * config.attr_dim + 1, hidden, bias=False)
+        self.both = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
+        self.to_view = MultiLayerPerceptron(hidden, (hidden,), 2 * config.view_dim)
+        self.to_background = MultiLayerPerceptron(hidden, (hidden,), 2 * config.background_dim)
+        self.to_object = MultiLayerPerceptron(hidden, (hidden,), sum(self.sizes))
+        initialise(self, generator)
+        with torch.no_grad():
+            for head in (self.to_view, self.to_background, self.to_object):
+                head.last.weight.zero_()
+
+    def forward(self, batch: SceneBatch, posterior: Posterior, shown: Rendering, sigma_x: float) -> Posterior:
+        """Where `shown` is how the means of `posterior` are drawn. Gradients reach the posterior as if nothing had
+        been looked at: what is seen is an input."""
+        boxes = boxes_of(shown.logit_shp.detach().sigmoid())
+        noticed = self.noticed(batch, posterior, shown, boxes, sigma_x)
+        scene = mean_over_views(noticed, batch.view_mask)
+        mu_view, log_sigma_view = widen(self.to_view(over_layers(noticed, posterior.kappa.detach()))).chunk(2, -1)
+        mu_bck, log_sigma_bck = widen(self.to_background(scene[:, 0])).chunk(2, -1)
+        mu_attr, log_sigma_attr, tau, kappa = torch.split(widen(self.to_object(scene[:, 1:])), self.sizes, -1)
+        return replace(
+            posterior,
+            mu_view=posterior.mu_view + mu_view,
+            log_sigma_view=posterior.log_sigma_view + log_sigma_view,
+            mu_bck=posterior.mu_bck + mu_bck,
+            log_sigma_bck=posterior.log_sigma_bck + log_sigma_bck,
+            mu_attr=posterior.mu_attr + mu_attr,
+            log_sigma_attr=posterior.log_sigma_attr + log_sigma_attr,
+            tau=posterior.tau * tau.exp(),
+            logit_kappa=posterior.logit_kappa + kappa.squeeze(-1),
+        )
+
+    def noticed(
+        self,
+        batch: SceneBatch,
+        posterior: Posterior,
+        shown: Rendering,
+        boxes: Float[Tensor, "B M L 4"],
+        sigma_x: float,
+    ) -> Float[Tensor, "B M L D"]:
+        """By every layer in every view."""
+        B, M, L = boxes.shape[:3]
+        seen = glimpses_of(layer_maps(batch.image, shown, sigma_x), boxes, self.size)
+        features = widen(self.features(seen.flatten(0, 2))).view(B, M, L, -1)
+        place = torch.cat([posterior.mu_view.detach()[:, :, None].expand(-1, -1, L, -1), boxes], -1)
+        background = torch.cat([posterior.mu_bck, posterior.log_sigma_bck], -1).detach()
+        objects = torch.cat([posterior.mu_attr, posterior.log_sigma_attr, posterior.logit_kappa[..., None]], -1)
+        codes = torch.cat([self.of_background(background)[:, None], self.of_object(objects.detach())], 1)
+        return widen(self.both(features + widen(self.of_place(place)) + widen(codes)[:, None]))
+
+
+@full_precision
+def over_layers(noticed: Float[Tensor, "B M L D"], kappa: Float[Tensor, "B K"]) -> Float[Tensor, "B M D"]:
+    """The mean over the background and the objects that are there: empty slots have no say about the viewpoint."""
+    weights = torch.cat([torch.ones_like(kappa[:, :1]), kappa], 1)
+    weights = (weights / weights.sum(1, keepdim=True))[:, None, :, None]
+    return (noticed * weights).sum(2)
+
+
+@full_precision
+def boxes_of(shapes: Float[Tensor, "B M K H W"]) -> Float[Tensor, "B M L 4"]:
+    """Half the sides and the centre, (x, y), of a square box around each shape; of the background, the picture.
+
+    Square in pixels: sides differ where those of the picture do.
+    """
+    H, W = shapes.shape[-2:]
+    weights = shapes + FAINT
+    weights = weights / weights.sum((-2, -1), keepdim=True)
+    across, down = pixel_centres(W, shapes), pixel_centres(H, shapes)
+    rows, columns = weights.sum(-1), weights.sum(-2)
+    x, y = (columns * across).sum(-1), (rows * down).sum(-1)
+    wide = (columns * (across - x[..., None]).square()).sum(-1) * (W / H)
+    high = (rows * (down - y[..., None]).square()).sum(-1) * (H / W)
+    half = (ROOM * torch.maximum(wide, high).sqrt()).clamp(LEAST_SIDE, 1.0)
+    objects = torch.stack([half * (H / W) ** 0.5, half * (W / H) ** 0.5, x, y], -1)
+    whole = torch.tensor([1.0, 1.0, 0.0, 0.0], device=shapes.device).expand(*shapes.shape[:2], 1, 4)
+    return torch.cat([whole, objects], 2)
+
+
+@full_precision
+def layer_maps(
+    image: Float[Tensor, "B M 3 H W"], shown: Rendering, sigma_x: float
+) -> Float[Tensor, "B M L channels H W"]:
+    """What there is to see of every layer, SEEN channels of about the size of 1."""
+    missed = (image - shown.reconstruction) / (2 * sigma_x)
+    L = shown.perceived.shape[2]
+    common = torch.cat([2 * image - 1, missed], 2)[:, :, None].expand(-1, -1, L, -1, -1, -1)
+    colours = 2 * torch.cat([shown.background[:, :, None], shown.appearance], 2) - 1
+    shapes = torch.cat([torch.ones_like(shown.perceived[:, :, :1]), shown.logit_shp.sigmoid()], 2)
+    return torch.cat([common, colours, shapes[:, :, :, None], shown.perceived[:, :, :, None]], 3).detach()
+
+
+def glimpses_of(
+    maps: Float[Tensor, "B M L C H W"], boxes: Float[Tensor, "B M L 4"], size: int
+) -> Float[Tensor, "B M L C size size"]:
+    flat = boxes.flatten(0, 2)
+    return crop(maps.flatten(0, 2), flat[:, :2], flat[:, 2:], size).view(*maps.shape[:4], size, size)

@@ -1,0 +1,244 @@
+"""Umbra's second look: boxes and what is seen in them by hand, where gradients go, and that it starts as nothing."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_model import SMALL_OCLOC, generator
+from torch import Tensor
+
+from viewslots.methods.contract import Search
+from viewslots.methods.ocloc.config import StartConfig
+from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.search import most_likely
+from viewslots.methods.ocloc.variables import Latents, Posterior, Rendering
+from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
+from viewslots.methods.umbra.glimpses import SEEN, boxes_of, glimpses_of, layer_maps, over_layers
+from viewslots.methods.umbra.model import Umbra
+from viewslots.types import SceneBatch
+
+torch.set_num_threads(1)
+
+START = StartConfig(shape_logit=-2.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0)
+BEFORE = UmbraConfig(**vars(SMALL_OCLOC) | {"start": START})
+SMALL = replace(BEFORE, glimpses=2, glimpse_size=8, glimpse_channels=(6, 6))
+CHANGED = ("mu_view", "log_sigma_view", "mu_bck", "log_sigma_bck", "mu_attr", "log_sigma_attr", "tau", "logit_kappa")
+
+
+def some_batch(scenes: int = 2) -> SceneBatch:
+    mask = torch.ones(scenes, 2, dtype=torch.bool)
+    mask[-1, -1] = False
+    image = torch.rand(scenes, 2, 3, 16, 16, generator=generator(7))
+    return SceneBatch(torch.where(mask[:, :, None, None, None], image, 0.0), mask)
+
+
+def awake(config: UmbraConfig = SMALL) -> Umbra:
+    """Its glimpses change something: their last layers do not start at zero."""
+    model, drawn = Umbra(config, generator(1)), generator(5)
+    assert model.glimpses is not None
+    with torch.no_grad():
+        for head in (model.glimpses.to_view, model.glimpses.to_background, model.glimpses.to_object):
+            head.last.weight.normal_(0, 0.3, generator=drawn)
+    return model
+
+
+def drawn(model: Umbra, posterior: Posterior) -> Rendering:
+    latents = Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, posterior.logit_kappa)
+    return model.render(latents, model.annealed())
+
+
+# Boxes.
+
+
+def test_the_box_of_a_rectangle_by_hand() -> None:
+    """Columns 2 to 9 and rows 8 to 11 of 16: eight wide, so a standard deviation of sqrt((64 - 1) / 12) pixels."""
+    shape = torch.zeros(1, 1, 1, 16, 16)
+    shape[..., 8:12, 2:10] = 1.0
+    whole, box = boxes_of(shape)[0, 0].unbind(0)
+    assert whole.tolist() == [1, 1, 0, 0]
+    half, across, down = 3 * ((64 - 1) / 12) ** 0.5 / 8, (6 - 8) / 8, (10 - 8) / 8
+    torch.testing.assert_close(box, torch.tensor([half, half, across, down]), atol=5e-3, rtol=0)
+
+
+def test_where_nothing_is_drawn_the_box_is_the_picture_and_no_box_is_tiny() -> None:
+    shapes = torch.zeros(1, 1, 2, 16, 16)
+    shapes[0, 0, 1, 5, 5] = 1.0
+    nothing, dot = boxes_of(shapes)[0, 0, 1:].unbind(0)
+    torch.testing.assert_close(nothing, torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    assert dot[:2].min() >= 0.2
+    torch.testing.assert_close(dot[2:], torch.full((2,), (5.5 - 8) / 8), atol=0.03, rtol=0)
+
+
+def test_boxes_are_square_in_pixels() -> None:
+    """A square of 6 x 6 pixels in a picture of 16 x 32."""
+    shape = torch.zeros(1, 1, 1, 16, 32)
+    shape[..., 4:10, 10:16] = 1.0
+    wide, high = boxes_of(shape)[0, 0, 1, :2].tolist()
+    assert wide * 32 == pytest.approx(high * 16)
+    assert high * 8 == pytest.approx(3 * (35 / 12) ** 0.5, rel=0.03)
+
+
+def test_what_is_seen_of_a_layer() -> None:
+    """Channel by channel, in the box of the second object: as torch samples a picture there."""
+    model, batch = awake(), some_batch()
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
+    shown = drawn(model, posterior)
+    boxes = boxes_of(shown.logit_shp.sigmoid())
+    seen = glimpses_of(layer_maps(batch.image, shown, 0.1), boxes, 8)
+    assert seen.shape == (2, 2, 4, SEEN, 8, 8)
+    b, m, k = 0, 1, 1
+    maps = torch.cat(
+        [
+            2 * batch.image[b, m] - 1,
+            (batch.image[b, m] - shown.reconstruction[b, m]) / 0.2,
+            2 * shown.appearance[b, m, k] - 1,
+            shown.logit_shp[b, m, k].sigmoid()[None],
+            shown.perceived[b, m, k + 1][None],
+        ]
+    )
+    half_x, half_y, x, y = boxes[b, m, k + 1].tolist()
+    grid = F.affine_grid(torch.tensor([[[half_x, 0, x], [0, half_y, y]]]), [1, SEEN, 8, 8], align_corners=False)
+    expected = F.grid_sample(maps[None], grid, align_corners=False)[0]
+    torch.testing.assert_close(seen[b, m, k + 1], expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(seen[b, m, 0, 9], torch.ones(8, 8))  # the background is everywhere
+    torch.testing.assert_close(layer_maps(batch.image, shown, 0.1)[:, :, 0, 6:9], 2 * shown.background - 1)
+
+
+def test_empty_slots_have_no_say_about_the_viewpoint() -> None:
+    noticed, kappa = torch.rand(2, 3, 3, 5, generator=generator()), torch.tensor([[0.5, 0.0], [1.0, 1.0]])
+    found = over_layers(noticed, kappa)
+    torch.testing.assert_close(found[0], (noticed[0, :, 0] + 0.5 * noticed[0, :, 1]) / 1.5)
+    torch.testing.assert_close(found[1], noticed[1].mean(1))
+
+
+# Rounds.
+
+
+def test_it_starts_as_if_there_were_no_glimpses() -> None:
+    before, model, batch = Umbra(BEFORE, generator(1)), Umbra(SMALL, generator(1)), some_batch()
+    noise = model.draw_noise(batch, generator())
+    known, found = before.infer_posterior(batch, noise), model.infer_posterior(batch, noise)
+    assert all(torch.equal(getattr(known, name), getattr(found, name)) for name in vars(known))
+
+
+def test_rounds_follow_each_other() -> None:
+    """Two rounds are one, drawn anew, and another; slots and the choice of the background stay as they are."""
+    model, batch = awake(), some_batch()
+    noise = model.draw_noise(batch, generator())
+    assert model.glimpses is not None
+    posterior = first = Ocloc.infer_posterior(model, batch, noise)
+    for _ in range(2):
+        posterior = model.glimpses(batch, posterior, drawn(model, posterior), SMALL.sigma_x)
+    found = model.infer_posterior(batch, noise)
+    for name, value in vars(posterior).items():
+        torch.testing.assert_close(getattr(found, name), value)
+        assert torch.equal(value, getattr(first, name)) != (name in CHANGED), name
+
+
+def test_padded_views_and_other_scenes_change_nothing() -> None:
+    model, batch = awake(), some_batch(3)
+    noise = model.draw_noise(batch, generator())
+    together = model.infer_posterior(batch, noise)
+    last = SceneBatch(batch.image[2:, :1], batch.view_mask[2:, :1])
+    own = replace(noise, **{name: value[2:] for name, value in vars(noise).items()})
+    own = replace(own, y_view=own.y_view[:, :1])
+    alone = model.infer_posterior(last, own)
+    torch.testing.assert_close(alone.mu_attr, together.mu_attr[2:])
+    torch.testing.assert_close(alone.mu_view, together.mu_view[2:, :1])
+
+
+def test_slots_may_come_in_any_order() -> None:
+    model, batch = awake(), some_batch()
+    posterior = Ocloc.infer_posterior(model, batch, model.draw_noise(batch, generator()))
+    order = [2, 0, 1]
+    objects = {name: getattr(posterior, name)[:, order] for name in ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")}
+    found, turned = model.looked_at(batch, posterior), model.looked_at(batch, replace(posterior, **objects))
+    torch.testing.assert_close(turned.mu_attr, found.mu_attr[:, order])
+    torch.testing.assert_close(turned.mu_view, found.mu_view)
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
+def test_gradients_pass_the_drawing_by(half: bool) -> None:
+    """What is seen is an input: a code's gradient is that of what it becomes. Decoders learn from the last drawing all
+    the same, in half precision too, where autocast keeps rounded weights."""
+    model, batch = awake(replace(SMALL, glimpses=1)), some_batch()
+    first = Ocloc.infer_posterior(model, batch, model.draw_noise(batch, generator()))
+    leaf = first.mu_attr.detach().requires_grad_()
+    changed = model.looked_at(batch, replace(first, mu_attr=leaf))
+    weights = torch.randn(leaf.shape, generator=generator(3))
+    (gradient,) = torch.autograd.grad((changed.mu_attr * weights).sum(), leaf)
+    assert torch.equal(gradient, weights)
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        model(batch, UmbraSchedule().at(100_000), model.draw_noise(batch, generator())).minimised.mean().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.any(), name
+
+
+def test_new_pictures_of_a_known_scene_change_its_viewpoints_alone() -> None:
+    model, batch = awake(), some_batch()
+    noise = model.draw_noise(batch, generator())
+    known = model.infer_posterior(batch, noise)
+    found = model.estimate_views(batch, known, noise)
+    plain = Ocloc.estimate_views(model, batch, known, noise)
+    for name, value in vars(found).items():
+        changes = name in ("mu_view", "log_sigma_view")
+        assert torch.equal(value, getattr(plain, name)) != changes, name
+
+
+def test_objects_found_in_what_is_left_are_looked_at() -> None:
+    model, batch = awake(), some_batch()
+    noise = model.draw_noise(batch, generator())
+    known = model.infer_posterior(batch, noise)
+    plain = Ocloc.find_objects(model, batch, known, noise)
+    torch.testing.assert_close(model.find_objects(batch, known, noise).mu_attr, model.looked_at(batch, plain).mu_attr)
+    found = model.infer(batch, generator(), search=Search(starts=2, looks=1, refinement=2))
+    assert most_likely(found.posterior).z_attr.isfinite().all()
+
+
+# Weights.
+
+
+def test_trained_models_without_glimpses_go_on_with_them() -> None:
+    """From an OCLOC or an Umbra; the glimpses begin as their own. Those of another size are refused."""
+    model = awake()
+    own = {name: value for name, value in model.state_dict().items() if name.startswith("glimpses.")}
+    for other in (Ocloc(replace(SMALL_OCLOC, start=START), generator(9)), Umbra(BEFORE, generator(9))):
+        given = model.weights_from(other)
+        assert given is not None
+        assert given.keys() == model.state_dict().keys()
+        assert all(torch.equal(given[name], value) for name, value in own.items())
+        assert torch.equal(given["inference.mu_hat"], other.inference.mu_hat)
+    trained = awake()
+    given = Umbra(SMALL, generator(2)).weights_from(trained)
+    assert given is not None
+    assert all(torch.equal(given[name], value) for name, value in trained.state_dict().items())
+    assert Umbra(BEFORE, generator(2)).weights_from(trained) is None
+
+
+def test_older_settings_have_no_glimpses() -> None:
+    values = BEFORE.to_json()
+    older = {name: value for name, value in values.items() if not name.startswith("glimpse")}
+    assert UmbraConfig.from_json(older) == BEFORE
+    assert UmbraConfig.from_json(SMALL.to_json()) == SMALL
+
+
+def test_it_learns_what_drawings_miss() -> None:
+    """With everything else fixed, glimpses alone shorten the description of pictures in 60 steps."""
+    model, batch = Umbra(replace(SMALL, glimpses=1), generator(1)), some_batch(4)
+    noise, annealing = model.draw_noise(batch, generator()), model.annealed()
+    assert model.glimpses is not None
+
+    def length() -> Tensor:
+        posterior = model.infer_posterior(batch, noise)
+        return model.description_length(batch, posterior, most_likely(posterior), annealing).mean()
+
+    before = float(length().detach())
+    optimiser = torch.optim.Adam(model.glimpses.parameters(), 3e-3)
+    for _ in range(60):
+        optimiser.zero_grad()
+        torch.autograd.backward(length())
+        optimiser.step()
+    assert float(length().detach()) < 0.95 * before
