@@ -9,6 +9,7 @@ from small_model import SMALL_OCLOC, generator
 from torch import Tensor
 
 from viewslots.methods.contract import Search
+from viewslots.methods.distributions import normal_kl
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import most_likely
@@ -43,9 +44,12 @@ def awake(config: UmbraConfig = SMALL) -> Umbra:
     return model
 
 
+def means_of(posterior: Posterior) -> Latents:
+    return Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, posterior.logit_kappa)
+
+
 def drawn(model: Umbra, posterior: Posterior) -> Rendering:
-    latents = Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, posterior.logit_kappa)
-    return model.render(latents, model.annealed())
+    return model.render(means_of(posterior), model.annealed())
 
 
 # Boxes.
@@ -129,7 +133,7 @@ def test_rounds_follow_each_other() -> None:
     assert model.glimpses is not None
     posterior = first = Ocloc.infer_posterior(model, batch, noise)
     for _ in range(2):
-        posterior = model.glimpses(batch, posterior, drawn(model, posterior), SMALL.sigma_x)
+        posterior = model.glimpses(batch, posterior, model.drawing(batch, posterior), SMALL.sigma_x)
     found = model.infer_posterior(batch, noise)
     for name, value in vars(posterior).items():
         torch.testing.assert_close(getattr(found, name), value)
@@ -158,11 +162,53 @@ def test_slots_may_come_in_any_order() -> None:
     torch.testing.assert_close(turned.mu_view, found.mu_view)
 
 
+@pytest.mark.parametrize("name", ["mu_view", "mu_bck", "mu_attr"])
+def test_slopes_are_those_of_the_loss(name: str) -> None:
+    """By finite differences, in float64: what the pictures miss, the prices, and the means' part of the divergences."""
+    model, batch = awake().double(), some_batch()
+    batch = replace(batch, image=batch.image.double())
+    noise = model.draw_noise(batch, generator())
+    noise = replace(noise, **{key: value.double() for key, value in vars(noise).items()})
+    posterior = Ocloc.infer_posterior(model, batch, noise)
+    found = getattr(model.drawing(batch, posterior), name.replace("mu", "slope"))
+    value, way = getattr(posterior, name), torch.randn(2, generator=generator(4)).double()
+
+    def length(step: float) -> Tensor:
+        moved = replace(posterior, **{name: torch.cat([value[..., :2] + step * way, value[..., 2:]], -1)})
+        latents, annealing = means_of(moved), model.annealed()
+        cost = model.reconstruction_cost(batch, model.layers(latents), latents, annealing)
+        divergence = normal_kl(getattr(moved, name), getattr(moved, name.replace("mu", "log_sigma")))
+        return cost.sum() + divergence.sum()
+
+    expected = (length(1e-5) - length(-1e-5)) / 2e-5
+    gradient = (4 * found).sinh()[..., :2]
+    torch.testing.assert_close((gradient * way).sum(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_without_slopes_nothing_is_differentiated() -> None:
+    model, batch = awake(replace(SMALL, glimpse_slopes=False)), some_batch()
+    noise = model.draw_noise(batch, generator())
+    drawing = model.drawing(batch, model.infer_posterior(batch, noise))
+    assert drawing.slope_attr.shape[-1] == drawing.slope_view.shape[-1] == drawing.slope_bck.shape[-1] == 0
+
+
+@pytest.mark.parametrize("slopes", [False, True])
+def test_the_same_in_inference_mode(slopes: bool) -> None:
+    model, batch = awake(replace(SMALL, glimpse_slopes=slopes)), some_batch()
+    noise = model.draw_noise(batch, generator())
+    known = model.infer_posterior(batch, noise)
+    with torch.inference_mode():
+        inside = SceneBatch(batch.image.clone(), batch.view_mask.clone())
+        found = model.infer_posterior(inside, noise)
+    torch.testing.assert_close(found.mu_attr, known.mu_attr)
+
+
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
-def test_gradients_pass_the_drawing_by(half: bool) -> None:
+@pytest.mark.parametrize("slopes", [False, True])
+def test_gradients_pass_the_drawing_by(half: bool, slopes: bool) -> None:
     """What is seen is an input: a code's gradient is that of what it becomes. Decoders learn from the last drawing all
     the same, in half precision too, where autocast keeps rounded weights."""
-    model, batch = awake(replace(SMALL, glimpses=1)), some_batch()
+    model, batch = awake(replace(SMALL, glimpses=1, glimpse_slopes=slopes)), some_batch()
     first = Ocloc.infer_posterior(model, batch, model.draw_noise(batch, generator()))
     leaf = first.mu_attr.detach().requires_grad_()
     changed = model.looked_at(batch, replace(first, mu_attr=leaf))

@@ -27,12 +27,14 @@ class UmbraConfig(OclocConfig):
     """Nats for every object present: a second copy of one explains less."""
     glimpses: Whole = 0
     """Rounds after Algorithm 1 in which every layer looks at the box where it is drawn, and changes its code."""
+    glimpse_slopes: bool = True
+    """Whether it is also told which way the description of the pictures grows shorter: one gradient a round."""
     glimpse_size: int = 24
     """Pixels of a side of what is seen of a box."""
     glimpse_channels: tuple[int, ...] = (32, 64, 64)
     """Of the convolutions that see it; each halves its sides."""
 
-    later = frozenset({"glimpses", "glimpse_size", "glimpse_channels"})
+    later = frozenset({"glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels"})
 
 
 FADED = ("mixture", "costs")

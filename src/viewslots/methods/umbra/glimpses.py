@@ -1,10 +1,10 @@
 """A second look: every layer sees, in the box where it is drawn, what the drawing misses, and changes its code.
 
 Algorithm 1 looks at whole pictures and never at its own drawing, which leaves hundreds of nats to gradient steps on the
-codes of each scene. A glimpse learns those steps: one drawing and a small network, no gradients when asked.
+codes of each scene. A glimpse learns those steps: one drawing, at most one gradient of it, and a small network.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -30,12 +30,29 @@ FAINT = 1e-4
 """Added to every pixel of a shape: where nothing is drawn, the box is the whole picture."""
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """How the means of a posterior are drawn, and the slopes of the description of the pictures along them."""
+
+    shown: Rendering
+    slope_view: Float[Tensor, "B M Dview_or_0"]
+    """As `slope` has them; nothing where they are not asked for."""
+    slope_bck: Float[Tensor, "B Dbck_or_0"]
+    slope_attr: Float[Tensor, "B K Dattr_or_0"]
+
+
+def slope(gradient: Tensor) -> Tensor:
+    """A gradient in nats, of which a code may have thousands, as numbers of about the size of 1."""
+    return gradient.asinh() / 4
+
+
 class Glimpses(nn.Module):
     """One round; all rounds share its weights. As it starts, it changes nothing."""
 
     def __init__(self, config: UmbraConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.size, hidden = config.glimpse_size, config.hidden
+        given = 2 if config.glimpse_slopes else 1
         self.sizes = [config.attr_dim, config.attr_dim, 2, 1]
         layers: list[nn.Module] = []
         before, side = SEEN, self.size
@@ -43,9 +60,9 @@ class Glimpses(nn.Module):
             layers += [nn.Conv2d(before, channels, 3, stride=2, padding=1), nn.ReLU()]
             before, side = channels, -(-side // 2)
         self.features = nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * side**2, hidden))
-        self.of_place = nn.Linear(config.view_dim + 4, hidden)
-        self.of_background = nn.Linear(2 * config.background_dim, hidden, bias=False)
-        self.of_object = nn.Linear(2 * config.attr_dim + 1, hidden, bias=False)
+        self.of_place = nn.Linear(given * config.view_dim + 4, hidden)
+        self.of_background = nn.Linear((given + 1) * config.background_dim, hidden, bias=False)
+        self.of_object = nn.Linear((given + 1) * config.attr_dim + 1, hidden, bias=False)
         self.both = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
         self.to_view = MultiLayerPerceptron(hidden, (hidden,), 2 * config.view_dim)
         self.to_background = MultiLayerPerceptron(hidden, (hidden,), 2 * config.background_dim)
@@ -55,11 +72,10 @@ class Glimpses(nn.Module):
             for head in (self.to_view, self.to_background, self.to_object):
                 head.last.weight.zero_()
 
-    def forward(self, batch: SceneBatch, posterior: Posterior, shown: Rendering, sigma_x: float) -> Posterior:
-        """Where `shown` is how the means of `posterior` are drawn. Gradients reach the posterior as if nothing had
-        been looked at: what is seen is an input."""
-        boxes = boxes_of(shown.logit_shp.detach().sigmoid())
-        noticed = self.noticed(batch, posterior, shown, boxes, sigma_x)
+    def forward(self, batch: SceneBatch, posterior: Posterior, drawing: Drawing, sigma_x: float) -> Posterior:
+        """`drawing` is that of `posterior`. Gradients reach the posterior as if nothing had been looked at: what is
+        seen is an input."""
+        noticed = self.noticed(layer_maps(batch.image, drawing.shown, sigma_x), posterior, drawing)
         scene = mean_over_views(noticed, batch.view_mask)
         mu_view, log_sigma_view = widen(self.to_view(over_layers(noticed, posterior.kappa.detach()))).chunk(2, -1)
         mu_bck, log_sigma_bck = widen(self.to_background(scene[:, 0])).chunk(2, -1)
@@ -77,22 +93,18 @@ class Glimpses(nn.Module):
         )
 
     def noticed(
-        self,
-        batch: SceneBatch,
-        posterior: Posterior,
-        shown: Rendering,
-        boxes: Float[Tensor, "B M L 4"],
-        sigma_x: float,
+        self, maps: Float[Tensor, "B M L C H W"], posterior: Posterior, drawing: Drawing
     ) -> Float[Tensor, "B M L D"]:
         """By every layer in every view."""
-        B, M, L = boxes.shape[:3]
-        seen = glimpses_of(layer_maps(batch.image, shown, sigma_x), boxes, self.size)
-        features = widen(self.features(seen.flatten(0, 2))).view(B, M, L, -1)
-        place = torch.cat([posterior.mu_view.detach()[:, :, None].expand(-1, -1, L, -1), boxes], -1)
-        background = torch.cat([posterior.mu_bck, posterior.log_sigma_bck], -1).detach()
-        objects = torch.cat([posterior.mu_attr, posterior.log_sigma_attr, posterior.logit_kappa[..., None]], -1)
-        codes = torch.cat([self.of_background(background)[:, None], self.of_object(objects.detach())], 1)
-        return widen(self.both(features + widen(self.of_place(place)) + widen(codes)[:, None]))
+        boxes = boxes_of(drawing.shown.logit_shp.sigmoid())
+        view = torch.cat([posterior.mu_view, drawing.slope_view], -1)[:, :, None].expand(-1, -1, boxes.shape[2], -1)
+        place = torch.cat([view, boxes], -1).detach()
+        background = torch.cat([posterior.mu_bck, posterior.log_sigma_bck, drawing.slope_bck], -1).detach()
+        objects = [posterior.mu_attr, posterior.log_sigma_attr, posterior.logit_kappa[..., None], drawing.slope_attr]
+        codes = torch.cat([self.of_background(background)[:, None], self.of_object(torch.cat(objects, -1).detach())], 1)
+        seen = glimpses_of(maps, boxes, self.size)
+        features = self.features(seen.flatten(0, 2)).unflatten(0, boxes.shape[:3])
+        return widen(self.both(widen(features) + widen(self.of_place(place)) + widen(codes)[:, None]))
 
 
 @full_precision

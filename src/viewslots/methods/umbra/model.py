@@ -1,7 +1,6 @@
 """Umbra: a trained OCLOC that learns what shadows are, sharper shapes, and not to count an object twice."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +10,10 @@ from torch import Tensor, nn
 
 from viewslots.methods.contract import Search, TrainableMethod
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.search import CODES, differentiable
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
-from viewslots.methods.umbra.glimpses import Glimpses
+from viewslots.methods.umbra.glimpses import Drawing, Glimpses, slope
 from viewslots.methods.umbra.image_model import SHADOW, ShadowedMixture
 from viewslots.types import SceneBatch
 
@@ -53,11 +53,29 @@ class Umbra(Ocloc):
         """After so many glimpses (default: as trained)."""
         for _ in range(self.config.glimpses if rounds is None else rounds):
             assert self.glimpses is not None
-            with only_looking(batch.image.device):
-                means = Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, posterior.logit_kappa)
-                shown = self.render(means, self.annealed())
-            posterior = self.glimpses(batch, posterior, shown, self.config.sigma_x)
+            posterior = self.glimpses(batch, posterior, self.drawing(batch, posterior), self.config.sigma_x)
         return posterior
+
+    def drawing(self, batch: SceneBatch, posterior: Posterior) -> Drawing:
+        """Of the means, each object as present as it is likely.
+
+        Where there are gradients they stay on: autocast keeps the weights that it rounds, and without gradients those
+        would learn nothing where they are used again.
+        """
+        slopes, annealing = self.config.glimpse_slopes, self.annealed()
+        with torch.inference_mode(False), torch.set_grad_enabled(slopes or torch.is_grad_enabled()):
+            batch, posterior = differentiable(batch), differentiable(posterior)
+            codes = [getattr(posterior, name).detach().requires_grad_(slopes) for name in CODES]
+            means = Latents(codes[0], codes[1], codes[2], posterior.logit_kappa.detach())
+            layers = self.layers(means)
+            gradients = [code.detach()[..., :0] for code in codes]
+            if slopes:
+                length = self.reconstruction_cost(batch, layers, means, annealing).sum()
+                length = length + sum(code.square().sum() / 2 for code in codes)  # the means' part of the divergences
+                gradients = [slope(gradient) for gradient in torch.autograd.grad(length, codes)]
+        still = replace(layers, **{name: value.detach() for name, value in vars(layers).items() if value is not None})
+        with torch.no_grad():
+            return Drawing(self.image_model.show(still, means, annealing), *gradients)
 
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
@@ -90,13 +108,3 @@ class Umbra(Ocloc):
         """Of the parameters of the object decoder's last layer, in the state of the whole model."""
         last = {id(parameter) for parameter in self.generation.last_layer().parameters()}
         return [name for name, parameter in self.named_parameters() if id(parameter) in last]
-
-
-@contextmanager
-def only_looking(device: torch.device) -> Iterator[None]:
-    """Without gradients. Autocast must not keep the weights it rounds here: it would use them again where gradients are
-    wanted, and they have none."""
-    kind = device.type
-    wanted = {"dtype": torch.get_autocast_dtype(kind), "enabled": torch.is_autocast_enabled(kind)}
-    with torch.no_grad(), torch.autocast(kind, cache_enabled=False, **wanted):  # type: ignore[arg-type]
-        yield
