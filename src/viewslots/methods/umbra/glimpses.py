@@ -131,8 +131,8 @@ def boxes_of(shapes: Float[Tensor, "B M K H W"]) -> Float[Tensor, "B M L 4"]:
     high = (rows * (down - y[..., None]).square()).sum(-1) * (H / W)
     half = (ROOM * torch.maximum(wide, high).sqrt()).clamp(LEAST_SIDE, 1.0)
     objects = torch.stack([half * (H / W) ** 0.5, half * (W / H) ** 0.5, x, y], -1)
-    whole = torch.tensor([1.0, 1.0, 0.0, 0.0], device=shapes.device).expand(*shapes.shape[:2], 1, 4)
-    return torch.cat([whole, objects], 2)
+    whole = torch.cat([torch.ones_like(x[..., :1]), torch.zeros_like(x[..., :1])], -1).repeat_interleave(2, -1)
+    return torch.cat([whole[:, :, None], objects], 2)
 
 
 @full_precision
