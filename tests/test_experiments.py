@@ -131,7 +131,7 @@ def test_hyperparameters_of_the_paper(field: str) -> None:
 
 def test_second_stages_start_from_the_first() -> None:
     """The full circle of viewpoints from the half circle, with the same networks; umbra otherwise from a short OCLOC on
-    its own data, which `train` runs by itself."""
+    its own data, which `train` runs by itself; glimpses from an umbra."""
     starts = {name: made.optimisation.pretrained_preset for name, made in EXPERIMENTS.items()}
     stages = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
     kinds = ("ocloc", "ocloc-compact", "per-view", "per-view-compact", "umbra")
@@ -142,7 +142,7 @@ def test_second_stages_start_from_the_first() -> None:
     own = {f"umbra/{data}": f"{kinds_before.get(data, 'ocloc-first')}/{data}" for data in sets}
     own["umbra-tiny/clevr-m1"] = "ocloc-tiny/clevr-m1"
     assert {name: first_stage(name) for name in EXPERIMENTS if first_stage(name)} == own
-    second |= own
+    second |= own | {f"umbra-glimpses/{data}": f"umbra/{data}" for data in (*sets, *stages, "clevr-mixed")}
     assert {name: start for name, start in starts.items() if start} == second
     assert pinned_steps("clevr-m1") == pinned_steps("ocloc/clevr-m1") == pinned_steps("compact") == (100_000,)
     assert pinned_steps("umbra") == ()  # from which nothing starts

@@ -65,12 +65,12 @@ def slots_for(data: str | None, split: str) -> int | None:
 
 def first_stage(name: str) -> str | None:
     """The experiment that `train` runs by itself before this one: it learns from the same data, and its best model is
-    what this one starts from. None where there is none, or where it needs other data."""
-    use = experiment(name).optimisation
-    first = use.pretrained_preset
-    if first is None or use.pretrained_step or experiment(first).data != experiment(name).data:
+    what this one starts from. None where there is none, or where it needs other data or a stage before it."""
+    made = experiment(name)
+    first = made.optimisation.pretrained_preset
+    if first is None or made.optimisation.pretrained_step or experiment(first).data != made.data:
         return None
-    return full_name(first)
+    return full_name(first) if experiment(first).optimisation.pretrained_preset is None else None
 
 
 def all_steps(name: str) -> int:

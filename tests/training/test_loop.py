@@ -25,12 +25,14 @@ from viewslots.methods.per_view.model import PerView
 from viewslots.methods.schedules import Optimisation
 from viewslots.methods.umbra.model import Umbra
 from viewslots.runs import load_run
+from viewslots.training.checkpoint import load_step
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import NoiseSource, StoredFeed
 from viewslots.training.loop import Outcome, Training
 from viewslots.training.run import RunFolder
 from viewslots.training.settings import RunSettings, plan_run
 from viewslots.training.start import Parts, assemble, fingerprint
+from viewslots.training.state import restore_state
 from viewslots.training.step import EagerStep
 from viewslots.training.validation import Validation
 
@@ -91,6 +93,42 @@ def slow_twin(wish: RunSettings, split: Any, steps: int) -> tuple[Ocloc, list[fl
         optimiser.step()
         losses.append(terms.loss.mean().item())
     return model, losses
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_part_is_trained_alone(shapes: Path, tmp_path: Path, fast: bool) -> None:
+    """Everything else keeps its bits; a run that goes on after half of the steps ends as one in one go."""
+    changes = {"model.glimpses": 1, "optimisation.part": "glimpses", "optimisation.learning_rate": 1e-3}
+    before = Umbra(experiment("umbra-tiny/clevr-m1").model, torch.Generator().manual_seed(5))
+    sha256 = fingerprint(str(shapes))
+    given = {"steps": 4, "batch": 2, "checkpoint_every": 2, "init": "before", "start": before, "fast": fast}
+    wish = plan_run("umbra-tiny/clevr-m1", str(shapes), stored_views=3, data_sha256=sha256, changes=changes, **given)
+    training = make(wish, tmp_path / "run", assemble(wish, CPU, Ranks(), before))
+    with training.folder:
+        training.run()
+    found, known = training.parts.model.state_dict(), before.state_dict()
+    steady = [name for name in known if not name.startswith("nvil.") or "network" in name]
+    assert all(torch.equal(found[name], known[name]) for name in steady)
+    start = Umbra(wish.model, torch.Generator().manual_seed(wish.seed)).state_dict()
+    moved = [name for name in found if name.startswith("glimpses.") and not torch.equal(found[name], start[name])]
+    assert {name.split(".")[1] for name in moved} == {name.split(".")[1] for name in found if "glimpses." in name}
+    halfway = make(wish, tmp_path / "again", assemble(wish, CPU, Ranks(), before))
+    restore_state(load_step(tmp_path / "run" / "checkpoints", 2), halfway.parts.model, halfway.parts.optimisers)
+    halfway.folder.close()
+    for step in (2, 3):
+        halfway.parts.step(
+            halfway.parts.feed(step, 2),
+            halfway.parts.noise(step, 2),
+            wish.schedule.at(step),
+            wish.optimisation.learning_rates_at(step + 1),
+        )
+    assert all(torch.equal(value, found[name]) for name, value in halfway.parts.model.state_dict().items())
+
+
+def test_a_part_that_is_not_there_is_refused(shapes: Path) -> None:
+    wish = settings(shapes, changes={"optimisation.part": "glimpse"})
+    with pytest.raises(UserError, match=r"optimisation.part=glimpse: this model has no such part; it has generation, "):
+        assemble(wish, CPU, Ranks())
 
 
 @pytest.mark.parametrize("fast", [False, True])

@@ -193,6 +193,7 @@ def assemble(
     model = kind(settings.model, torch.Generator().manual_seed(settings.seed)).to(device).train()
     if weights is not None:
         start_from(model, weights)
+    train_part(model, settings.optimisation.part)
     if ranks.count > 1:
         model.share_statistics(ranks.gather)
     optimisers, clip_norm = model.optimisers(settings.optimisation), settings.optimisation.clip_norm
@@ -237,8 +238,13 @@ def begun_anew(settings: RunSettings, weights: Model) -> list[str]:
     model = trainable_class(settings.method)(settings.model)
     given, own = model.weights_from(weights), model.state_dict()
     assert given is not None, "require_fit comes first"
-    kept = [name for name, value in own.items() if given[name].data_ptr() == value.data_ptr()]
-    return sorted({".".join(name.split(".")[:2]) for name in kept})
+    fresh = {name for name, value in own.items() if given[name].data_ptr() == value.data_ptr()}
+    mixed = {beginning(name, 1) for name in own.keys() - fresh}
+    return sorted({beginning(name, 2 if beginning(name, 1) in mixed else 1) for name in fresh})
+
+
+def beginning(name: str, depth: int) -> str:
+    return ".".join(name.split(".")[:depth])
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
@@ -251,6 +257,18 @@ def start_from(model: Model, weights: Model) -> None:
     assert given is not None, "require_fit comes first"
     model.load_state_dict(given)
     model.restart_statistics()
+
+
+def train_part(model: Model, part: str | None) -> None:
+    """All other parameters stay as they are."""
+    if part is None:
+        return
+    parts = {name: module for name, module in model.named_modules() if any(True for _ in module.parameters())}
+    if part not in parts:
+        known = ", ".join(sorted(name for name in parts if name and "." not in name))
+        raise UserError(f"--set optimisation.part={part}: this model has no such part; it has {known}")
+    model.requires_grad_(False)
+    parts[part].requires_grad_(True)
 
 
 def open_data(

@@ -30,7 +30,7 @@ class HalfWeights:
         self.twins: list[Tensor] = []
 
     def add(self, master: nn.Parameter) -> nn.Parameter:
-        twin = nn.Parameter(master.detach().to(torch.bfloat16))
+        twin = nn.Parameter(master.detach().to(torch.bfloat16), requires_grad=master.requires_grad)
         self.masters.append(master)
         self.twins.append(twin)
         return twin

@@ -79,11 +79,13 @@ class Umbra(Ocloc):
 
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
-        """All of another Umbra's; from an OCLOC its sizes, but how sharply pictures are compared is its own."""
+        """All of another Umbra's, but glimpses where it has none; from an OCLOC its sizes, but how sharply pictures are
+        compared is its own."""
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
-            return other.config
+            own = {name: getattr(config, name) for name in UmbraConfig.later}
+            return other.config if other.config.glimpses else replace(other.config, **own)
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:

@@ -1,4 +1,4 @@
-"""Umbra as a second stage after a short OCLOC on the same data, and how a trained one is fine-tuned."""
+"""Umbra as a second stage after a short OCLOC on the same data, its glimpses, and how a trained one is fine-tuned."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,6 +35,9 @@ TUNING = Recipe(
 """Mixture and prices are there from the first step, as the weights know them. The rate falls to an eighth: few scenes
 are seen hundreds of times."""
 
+GLIMPSE_STEPS = 5_000
+"""Of the third stage (docs/research-log.md, entry 26)."""
+
 MIXED = {"clevr-mixed": "clevr-m1"}
 
 FLAT = {"darkest": 0.0}
@@ -62,10 +65,33 @@ def single_view(data: str) -> Experiment:
     return two_stages(data, model, "ocloc-compact", SINGLE_STEPS, 64, views=1, test_slots=TEST_SLOTS[data])
 
 
-EXPERIMENTS = {
+def with_glimpses(trained: Experiment) -> Experiment:
+    """Glimpses for an umbra that is trained, and stays as it is: taught together, objects lose their slots."""
+    before = f"umbra/{trained.data}"
+    recipe: dict[str, Any] = {
+        "learning_rate": 1e-3,
+        "decay_factor": 0.1,
+        "decay_steps": GLIMPSE_STEPS,
+        "warmup_steps": 100,
+    }
+    return replace(
+        trained,
+        model=replace(trained.model, glimpses=1),
+        schedule=replace(TUNING.schedule, steps=GLIMPSE_STEPS),
+        optimisation=replace(trained.optimisation, pretrained_preset=before, part="glimpses", **recipe),
+        tuning=None,
+    )
+
+
+TRAINED = {
     **{f"umbra/{data}": two_stages(data, UMBRA, "ocloc-first", MULTI_STEPS, 32) for data in HALF_CIRCLE},
     **{f"umbra/{data}": full_circle(data, before) for data, before in (FULL_CIRCLE | MIXED).items()},
     **{f"umbra/{data}": single_view(data) for data in COMPACT_SINGLE},
+}
+
+EXPERIMENTS = {
+    **TRAINED,
+    **{f"umbra-glimpses/{made.data}": with_glimpses(made) for made in TRAINED.values()},
     "umbra-tiny/clevr-m1": two_stages(
         *("clevr-m1", UmbraConfig(**vars(TINY)), "ocloc-tiny", 600, TINY_OPTIMISATION.batch_size, 1e-3),
         views=2,
