@@ -149,6 +149,17 @@ def test_second_stages_start_from_the_first() -> None:
     assert {experiment(f"umbra/{data}").optimisation.pretrained_step for data in sets} == {0}  # the best model
 
 
+@pytest.mark.parametrize("data", ["clevr-m1", "clevr-m4", "clevr-mixed", "dsprites"])
+def test_glimpses_are_taught_alone(data: str) -> None:
+    """To an umbra as it was trained, cold from the first step, at a rate that falls to a tenth."""
+    made, trained = experiment(f"umbra-glimpses/{data}"), experiment(f"umbra/{data}")
+    assert made.model == replace(trained.model, glimpses=1)
+    assert (made.views, made.test_slots, made.tuning) == (trained.views, trained.test_slots, None)
+    assert made.optimisation.part == "glimpses"
+    assert made.optimisation.learning_rate_at(made.schedule.steps) == pytest.approx(1e-4)
+    assert made.schedule.at(0) == replace(made.schedule.at(1), compactness_rate=made.schedule.at(0).compactness_rate)
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_can_be_made(name: str) -> None:
     """Its model, without weights; its data; its schedule over another number of steps; where it starts from."""

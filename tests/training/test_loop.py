@@ -19,6 +19,7 @@ from viewslots.commands.training import train
 from viewslots.data.generate import make_dataset
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS, experiment
+from viewslots.methods.fast.half import with_half_weights
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import weighted_loss
 from viewslots.methods.per_view.model import PerView
@@ -31,7 +32,7 @@ from viewslots.training.feed import NoiseSource, StoredFeed
 from viewslots.training.loop import Outcome, Training
 from viewslots.training.run import RunFolder
 from viewslots.training.settings import RunSettings, plan_run
-from viewslots.training.start import Parts, assemble, fingerprint
+from viewslots.training.start import Parts, assemble, fingerprint, require_fit, train_part
 from viewslots.training.state import restore_state
 from viewslots.training.step import EagerStep
 from viewslots.training.validation import Validation
@@ -106,6 +107,7 @@ def test_a_part_is_trained_alone(shapes: Path, tmp_path: Path, fast: bool) -> No
     training = make(wish, tmp_path / "run", assemble(wish, CPU, Ranks(), before))
     with training.folder:
         training.run()
+    assert rows(tmp_path / "run")[0]["step"] == 0  # the start may be the best
     found, known = training.parts.model.state_dict(), before.state_dict()
     steady = [name for name in known if not name.startswith("nvil.") or "network" in name]
     assert all(torch.equal(found[name], known[name]) for name in steady)
@@ -125,10 +127,32 @@ def test_a_part_is_trained_alone(shapes: Path, tmp_path: Path, fast: bool) -> No
     assert all(torch.equal(value, found[name]) for name, value in halfway.parts.model.state_dict().items())
 
 
-def test_a_part_that_is_not_there_is_refused(shapes: Path) -> None:
-    wish = settings(shapes, changes={"optimisation.part": "glimpse"})
-    with pytest.raises(UserError, match=r"optimisation.part=glimpse: this model has no such part; it has generation, "):
-        assemble(wish, CPU, Ranks())
+@pytest.mark.parametrize("part", ["glimpses", "", "generation.f_bck.position.grid"])
+def test_a_part_that_is_not_there_is_refused(shapes: Path, part: str) -> None:
+    """When the run is planned, before its first stage has taken any time."""
+    with pytest.raises(UserError, match=r"no such part; ocloc has inference, generation, nvil, and their parts"):
+        settings(shapes, changes={"optimisation.part": part})
+
+
+def test_a_part_learns_from_a_model_of_its_own_method(shapes: Path) -> None:
+    """An OCLOC as the rest of an umbra would never learn what shadows are."""
+    changes = {"model.glimpses": 1, "optimisation.part": "glimpses"}
+    wish = plan_run("umbra-tiny/clevr-m1", str(shapes), stored_views=3, data_sha256=None, changes=changes, init="first")
+    require_fit(wish, Umbra(replace(wish.model, glimpses=0)))
+    with pytest.raises(UserError, match="only glimpses is to learn, so give a trained umbra"):
+        require_fit(wish, Ocloc(experiment("tiny").model))
+
+
+def test_half_precision_twins_of_what_stays_have_no_gradients() -> None:
+    model = Umbra(replace(experiment("umbra-tiny/clevr-m1").model, glimpses=1))
+    train_part(model, "glimpses.to_object")
+    view, half = with_half_weights(model, ())
+    values = torch.rand(2, model.config.hidden, dtype=torch.bfloat16, requires_grad=True)
+    assert view.glimpses is not None
+    code = torch.rand(2, model.config.slot_attr_dim, dtype=torch.bfloat16, requires_grad=True)
+    (view.glimpses.to_object(values).sum() + view.inference.g_obj(code).sum()).backward()
+    half.collect()
+    assert all((value.grad is None) != ("glimpses.to_object" in name) for name, value in model.named_parameters())
 
 
 @pytest.mark.parametrize("fast", [False, True])

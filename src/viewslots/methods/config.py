@@ -30,6 +30,7 @@ Proper = Annotated[float, Bound("0 or above, and below 1", lambda value: 0 <= va
 Whole = Annotated[int, Bound("0 or above", lambda value: value >= 0)]
 
 MOST = {
+    "glimpse": 256,
     "step": 10**9,
     "every": 10**9,
     "pinned": 10**9,

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import torch
+
 from viewslots.errors import UserError
 from viewslots.experiments import all_steps, experiment, first_stage, full_name, pinned_steps
 from viewslots.files import FIRST, shown
@@ -258,7 +260,8 @@ def plan_stage(
         settings = replace(settings, model=with_slots(settings.model, slots, settings.method))
     settings = settings.changed(changes or {})
     require_init(settings)
-    return settings
+    require_part(settings)
+    return replace(settings, tunes=settings.tunes or (settings.optimisation.part is not None and type(start) is kind))
 
 
 def with_slots(model: Any, slots: int, method: str) -> Any:
@@ -275,6 +278,17 @@ def require_init(settings: RunSettings) -> None:
             f"`viewslots train {first} --data DIR --run FIRST`, then this command with --init FIRST "
             "(the name of a shipped model does as well)"
         )
+
+
+def require_part(settings: RunSettings) -> None:
+    """That the part of the model that is to be trained alone is there."""
+    if (part := settings.optimisation.part) is None:
+        return
+    with torch.device("meta"):
+        model = trainable_class(settings.method)(settings.model)
+    if part not in {name for name, module in model.named_modules() if name and any(True for _ in module.parameters())}:
+        known = ", ".join(name for name, _ in model.named_children())
+        raise UserError(f"--set optimisation.part={part}: no such part; {settings.method} has {known}, and their parts")
 
 
 SECTIONS = ("model", "schedule", "optimisation")

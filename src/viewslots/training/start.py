@@ -212,6 +212,11 @@ def require_fit(settings: RunSettings, weights: Model) -> None:
     """Whether a run can start from these weights: the networks count, not what is made of them."""
     model = trainable_class(settings.method)(settings.model)
     given, own = model.weights_from(weights), shapes(model.state_dict())
+    if (part := settings.optimisation.part) is not None and type(weights) is not type(model):
+        raise UserError(
+            f"--init {settings.init}: holds a model of another method; only {part} is to learn, so give a trained "
+            f"{settings.method}"
+        )
     if given is not None and shapes(given) == own:
         return
     if given is not None and given.keys() == own.keys() and weights.image_size != model.image_size:
@@ -260,15 +265,10 @@ def start_from(model: Model, weights: Model) -> None:
 
 
 def train_part(model: Model, part: str | None) -> None:
-    """All other parameters stay as they are."""
-    if part is None:
-        return
-    parts = {name: module for name, module in model.named_modules() if any(True for _ in module.parameters())}
-    if part not in parts:
-        known = ", ".join(sorted(name for name in parts if name and "." not in name))
-        raise UserError(f"--set optimisation.part={part}: this model has no such part; it has {known}")
-    model.requires_grad_(False)
-    parts[part].requires_grad_(True)
+    """All other parameters stay as they are; running statistics follow the pictures all the same."""
+    if part is not None:
+        model.requires_grad_(False)
+        model.get_submodule(part).requires_grad_(True)
 
 
 def open_data(

@@ -24,9 +24,11 @@ SEEN = 11
 shape and seen part."""
 ROOM = 3.0
 """Half the side of a box, in standard deviations of the shape in it: 1.5 radii of a disc."""
-LEAST_SIDE = 0.2
+LEAST_HALF = 0.2
 """Half the side of the smallest box; the picture is [-1, 1]."""
-FAINT = 1e-4
+EDGE = 0.2
+"""Fainter parts of a shape do not count: spread over a picture they would weigh more than a small object."""
+TRACE = 1e-7
 """Added to every pixel of a shape: where nothing is drawn, the box is the whole picture."""
 
 
@@ -95,7 +97,7 @@ class Glimpses(nn.Module):
     def noticed(
         self, maps: Float[Tensor, "B M L C H W"], posterior: Posterior, drawing: Drawing
     ) -> Float[Tensor, "B M L D"]:
-        """By every layer in every view."""
+        """What each layer makes of its glimpse of each view."""
         boxes = boxes_of(drawing.shown.logit_shp.sigmoid())
         view = torch.cat([posterior.mu_view, drawing.slope_view], -1)[:, :, None].expand(-1, -1, boxes.shape[2], -1)
         place = torch.cat([view, boxes], -1).detach()
@@ -119,17 +121,17 @@ def over_layers(noticed: Float[Tensor, "B M L D"], kappa: Float[Tensor, "B K"]) 
 def boxes_of(shapes: Float[Tensor, "B M K H W"]) -> Float[Tensor, "B M L 4"]:
     """Half the sides and the centre, (x, y), of a square box around each shape; of the background, the picture.
 
-    Square in pixels: sides differ where those of the picture do.
+    Square in pixels: sides differ where those of the picture do, and the largest box has the picture's longer side.
     """
     H, W = shapes.shape[-2:]
-    weights = shapes + FAINT
+    weights = (shapes - EDGE).clamp(min=0) + TRACE
     weights = weights / weights.sum((-2, -1), keepdim=True)
     across, down = pixel_centres(W, shapes), pixel_centres(H, shapes)
     rows, columns = weights.sum(-1), weights.sum(-2)
     x, y = (columns * across).sum(-1), (rows * down).sum(-1)
     wide = (columns * (across - x[..., None]).square()).sum(-1) * (W / H)
     high = (rows * (down - y[..., None]).square()).sum(-1) * (H / W)
-    half = (ROOM * torch.maximum(wide, high).sqrt()).clamp(LEAST_SIDE, 1.0)
+    half = (ROOM * torch.maximum(wide, high).sqrt()).clamp(LEAST_HALF, max(W / H, H / W) ** 0.5)
     objects = torch.stack([half * (H / W) ** 0.5, half * (W / H) ** 0.5, x, y], -1)
     whole = torch.cat([torch.ones_like(x[..., :1]), torch.zeros_like(x[..., :1])], -1).repeat_interleave(2, -1)
     return torch.cat([whole[:, :, None], objects], 2)

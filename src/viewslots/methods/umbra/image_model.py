@@ -54,7 +54,12 @@ class ShadowedMixture(ImageModel):
         return self.cost(noisy(self.layers(decoded), annealing, noise), latents, batch, annealing)
 
     def cost(self, layers: Layers, latents: Latents, batch: SceneBatch, annealing: Annealing) -> Cost:
-        shown = self.show(layers, latents, annealing)
+        return self.cost_of(self.show(layers, latents, annealing), layers, latents, batch, annealing)
+
+    def cost_of(
+        self, shown: Rendering, layers: Layers, latents: Latents, batch: SceneBatch, annealing: Annealing
+    ) -> Cost:
+        """The same, of layers that are shown already."""
         return Cost(self.nll(shown, batch, annealing), self.covering(shown, layers, latents, batch))
 
     def nll(self, shown: Rendering, batch: SceneBatch, annealing: Annealing) -> Float[Tensor, "B"]:

@@ -1,6 +1,6 @@
 """Umbra: a trained OCLOC that learns what shadows are, sharper shapes, and not to count an object twice."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,17 @@ from torch import Tensor, nn
 
 from viewslots.methods.contract import Search, TrainableMethod
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.search import CODES, differentiable
+from viewslots.methods.ocloc.search import CODES, OF_OBJECTS, differentiable
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.glimpses import Drawing, Glimpses, slope
 from viewslots.methods.umbra.image_model import SHADOW, ShadowedMixture
 from viewslots.types import SceneBatch
+
+GLIMPSES = "glimpses."
+"""How the names of their weights begin."""
+OF_VIEWS = ("mu_view", "log_sigma_view")
+OF_BACKGROUND = ("mu_bck", "log_sigma_bck")
 
 
 class Umbra(Ocloc):
@@ -41,19 +46,22 @@ class Umbra(Ocloc):
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         found = super().estimate_views(batch, given, noise)
-        for _ in range(self.config.glimpses):
-            seen = self.looked_at(batch, found, rounds=1)
-            found = replace(found, mu_view=seen.mu_view, log_sigma_view=seen.log_sigma_view)
-        return found
+        return self.looked_at(batch, found, keep=(*OF_BACKGROUND, *OF_OBJECTS))
 
     def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
-        return self.looked_at(batch, super().find_objects(batch, given, noise))
+        """Glimpses see them on the background and from the viewpoints that are given."""
+        found, known = super().find_objects(batch, given, noise), (*OF_BACKGROUND, *OF_VIEWS)
+        if not self.config.glimpses:
+            return found
+        return self.looked_at(batch, replace(found, **{name: getattr(given, name) for name in known}), keep=known)
 
-    def looked_at(self, batch: SceneBatch, posterior: Posterior, rounds: int | None = None) -> Posterior:
-        """After so many glimpses (default: as trained)."""
-        for _ in range(self.config.glimpses if rounds is None else rounds):
+    def looked_at(self, batch: SceneBatch, posterior: Posterior, keep: Sequence[str] = ()) -> Posterior:
+        """After the glimpses. `keep`: variables that they may not change."""
+        kept = {name: getattr(posterior, name) for name in keep}
+        for _ in range(self.config.glimpses):
             assert self.glimpses is not None
-            posterior = self.glimpses(batch, posterior, self.drawing(batch, posterior), self.config.sigma_x)
+            changed = self.glimpses(batch, posterior, self.drawing(batch, posterior), self.config.sigma_x)
+            posterior = replace(changed, **kept)
         return posterior
 
     def drawing(self, batch: SceneBatch, posterior: Posterior) -> Drawing:
@@ -62,20 +70,21 @@ class Umbra(Ocloc):
         Where there are gradients they stay on: autocast keeps the weights that it rounds, and without gradients those
         would learn nothing where they are used again.
         """
-        slopes, annealing = self.config.glimpse_slopes, self.annealed()
+        slopes, annealing, image_model = self.config.glimpse_slopes, self.annealed(), self.image_model
+        assert isinstance(image_model, ShadowedMixture)
         with torch.inference_mode(False), torch.set_grad_enabled(slopes or torch.is_grad_enabled()):
             batch, posterior = differentiable(batch), differentiable(posterior)
             codes = [getattr(posterior, name).detach().requires_grad_(slopes) for name in CODES]
             means = Latents(codes[0], codes[1], codes[2], posterior.logit_kappa.detach())
             layers = self.layers(means)
+            shown = image_model.show(layers, means, annealing)
             gradients = [code.detach()[..., :0] for code in codes]
             if slopes:
-                length = self.reconstruction_cost(batch, layers, means, annealing).sum()
+                length = image_model.cost_of(shown, layers, means, batch, annealing).total(annealing).sum()
                 length = length + sum(code.square().sum() / 2 for code in codes)  # the means' part of the divergences
                 gradients = [slope(gradient) for gradient in torch.autograd.grad(length, codes)]
-        still = replace(layers, **{name: value.detach() for name, value in vars(layers).items() if value is not None})
-        with torch.no_grad():
-            return Drawing(self.image_model.show(still, means, annealing), *gradients)
+        seen = replace(shown, **{name: value.detach() for name, value in vars(shown).items()})
+        return Drawing(seen, *gradients)
 
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
@@ -84,13 +93,13 @@ class Umbra(Ocloc):
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
-            own = {name: getattr(config, name) for name in UmbraConfig.later}
+            own = {name: getattr(config, name) for name in UmbraConfig.later}  # all that glimpses are
             return other.config if other.config.glimpses else replace(other.config, **own)
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
-        """An OCLOC's weights too: its object decoder gets one more channel, the shadow as it starts. Glimpses that the
-        other one does not have begin anew."""
+        """An OCLOC's weights too: its object decoder gets one more channel, the shadow as it starts. Glimpses that only
+        one of the two has are left out, or begin anew."""
         if type(other) not in (Ocloc, Umbra):
             return None
         own, given = self.state_dict(), dict(other.state_dict())
@@ -98,13 +107,14 @@ class Umbra(Ocloc):
             for name in self.last_layer_names():
                 shadow = own[name].chunk(self.image_model.channels)[SHADOW]
                 given[name] = torch.cat([given[name], shadow.to(given[name])])
-        if not any(name in given for name in self.glimpse_names()):
+        if self.glimpses is None or not any(name in given for name in self.glimpse_names()):
+            given = {name: value for name, value in given.items() if not name.startswith(GLIMPSES)}
             given |= {name: own[name] for name in self.glimpse_names()}
         return self.with_own_baseline(given) if given.keys() == own.keys() else None
 
     def glimpse_names(self) -> set[str]:
         """In the state of the whole model."""
-        return set() if self.glimpses is None else {f"glimpses.{name}" for name in self.glimpses.state_dict()}
+        return set() if self.glimpses is None else {GLIMPSES + name for name in self.glimpses.state_dict()}
 
     def last_layer_names(self) -> list[str]:
         """Of the parameters of the object decoder's last layer, in the state of the whole model."""
