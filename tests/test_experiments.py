@@ -155,7 +155,7 @@ def test_glimpses_are_taught_alone(data: str) -> None:
     made, trained = experiment(f"umbra-glimpses/{data}"), experiment(f"umbra/{data}")
     assert made.model == replace(trained.model, glimpses=1)
     assert (made.views, made.test_slots, made.tuning) == (trained.views, trained.test_slots, None)
-    assert made.optimisation.part == "glimpses"
+    assert made.optimisation.parts == ("glimpses",)
     assert made.optimisation.learning_rate_at(made.schedule.steps) == pytest.approx(1e-4)
     assert made.schedule.at(0) == replace(made.schedule.at(1), compactness_rate=made.schedule.at(0).compactness_rate)
 

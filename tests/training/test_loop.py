@@ -32,7 +32,7 @@ from viewslots.training.feed import NoiseSource, StoredFeed
 from viewslots.training.loop import Outcome, Training
 from viewslots.training.run import RunFolder
 from viewslots.training.settings import RunSettings, plan_run
-from viewslots.training.start import Parts, assemble, fingerprint, require_fit, train_part
+from viewslots.training.start import Parts, assemble, fingerprint, require_fit, train_parts
 from viewslots.training.state import restore_state
 from viewslots.training.step import EagerStep
 from viewslots.training.validation import Validation
@@ -99,7 +99,7 @@ def slow_twin(wish: RunSettings, split: Any, steps: int) -> tuple[Ocloc, list[fl
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_part_is_trained_alone(shapes: Path, tmp_path: Path, fast: bool) -> None:
     """Everything else keeps its bits; a run that goes on after half of the steps ends as one in one go."""
-    changes = {"model.glimpses": 1, "optimisation.part": "glimpses", "optimisation.learning_rate": 1e-3}
+    changes = {"model.glimpses": 1, "optimisation.parts": ("glimpses",), "optimisation.learning_rate": 1e-3}
     before = Umbra(experiment("umbra-tiny/clevr-m1").model, torch.Generator().manual_seed(5))
     sha256 = fingerprint(str(shapes))
     given = {"steps": 4, "batch": 2, "checkpoint_every": 2, "init": "before", "start": before, "fast": fast}
@@ -130,13 +130,13 @@ def test_a_part_is_trained_alone(shapes: Path, tmp_path: Path, fast: bool) -> No
 @pytest.mark.parametrize("part", ["glimpses", "", "generation.f_bck.position.grid"])
 def test_a_part_that_is_not_there_is_refused(shapes: Path, part: str) -> None:
     """When the run is planned, before its first stage has taken any time."""
-    with pytest.raises(UserError, match=r"no such part; ocloc has inference, generation, nvil, and their parts"):
-        settings(shapes, changes={"optimisation.part": part})
+    with pytest.raises(UserError, match=r"ocloc has no part .*; it has inference, generation, nvil"):
+        settings(shapes, changes={"optimisation.parts": (part,)})
 
 
 def test_a_part_learns_from_a_model_of_its_own_method(shapes: Path) -> None:
     """An OCLOC as the rest of an umbra would never learn what shadows are."""
-    changes = {"model.glimpses": 1, "optimisation.part": "glimpses"}
+    changes = {"model.glimpses": 1, "optimisation.parts": ("glimpses",)}
     wish = plan_run("umbra-tiny/clevr-m1", str(shapes), stored_views=3, data_sha256=None, changes=changes, init="first")
     require_fit(wish, Umbra(replace(wish.model, glimpses=0)))
     with pytest.raises(UserError, match="only glimpses is to learn, so give a trained umbra"):
@@ -145,7 +145,7 @@ def test_a_part_learns_from_a_model_of_its_own_method(shapes: Path) -> None:
 
 def test_half_precision_twins_of_what_stays_have_no_gradients() -> None:
     model = Umbra(replace(experiment("umbra-tiny/clevr-m1").model, glimpses=1))
-    train_part(model, "glimpses.to_object")
+    train_parts(model, ("glimpses.to_object",))
     view, half = with_half_weights(model, ())
     values = torch.rand(2, model.config.hidden, dtype=torch.bfloat16, requires_grad=True)
     assert view.glimpses is not None

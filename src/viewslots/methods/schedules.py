@@ -93,10 +93,10 @@ class Optimisation:
     """... at this step; 0 means its best."""
     clip_norm: Amount = 0.0
     """Gradients of all parameters together are cut to this norm; 0 means never."""
-    part: str | None = None
-    """Train this part of the model alone, such as `glimpses`; None trains all of it."""
+    parts: tuple[str, ...] = ()
+    """Train these parts of the model alone, such as `glimpses`; none trains all of it."""
 
-    section, later = "optimisation", frozenset({"clip_norm", "neighbours", "neighbour_steps", "part"})
+    section, later = "optimisation", frozenset({"clip_norm", "neighbours", "neighbour_steps", "parts"})
 
     def __post_init__(self) -> None:
         check_fields(self)

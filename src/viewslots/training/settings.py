@@ -260,8 +260,8 @@ def plan_stage(
         settings = replace(settings, model=with_slots(settings.model, slots, settings.method))
     settings = settings.changed(changes or {})
     require_init(settings)
-    require_part(settings)
-    return replace(settings, tunes=settings.tunes or (settings.optimisation.part is not None and type(start) is kind))
+    require_parts(settings)
+    return replace(settings, tunes=settings.tunes or (bool(settings.optimisation.parts) and type(start) is kind))
 
 
 def with_slots(model: Any, slots: int, method: str) -> Any:
@@ -280,15 +280,18 @@ def require_init(settings: RunSettings) -> None:
         )
 
 
-def require_part(settings: RunSettings) -> None:
-    """That the part of the model that is to be trained alone is there."""
-    if (part := settings.optimisation.part) is None:
+def require_parts(settings: RunSettings) -> None:
+    """That the parts of the model that are to be trained alone are there."""
+    if not (parts := settings.optimisation.parts):
         return
     with torch.device("meta"):
         model = trainable_class(settings.method)(settings.model)
-    if part not in {name for name, module in model.named_modules() if name and any(True for _ in module.parameters())}:
-        known = ", ".join(name for name, _ in model.named_children())
-        raise UserError(f"--set optimisation.part={part}: no such part; {settings.method} has {known}, and their parts")
+    known = {name for name, module in model.named_modules() if name and any(True for _ in module.parameters())}
+    if odd := [part for part in parts if part not in known]:
+        own = ", ".join(name for name, _ in model.named_children())
+        raise UserError(
+            f"optimisation.parts: {settings.method} has no part {shown(odd[0])}; it has {own}, and parts of these"
+        )
 
 
 SECTIONS = ("model", "schedule", "optimisation")

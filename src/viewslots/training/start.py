@@ -5,7 +5,7 @@ Device and speed are chosen here alone.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -193,7 +193,7 @@ def assemble(
     model = kind(settings.model, torch.Generator().manual_seed(settings.seed)).to(device).train()
     if weights is not None:
         start_from(model, weights)
-    train_part(model, settings.optimisation.part)
+    train_parts(model, settings.optimisation.parts)
     if ranks.count > 1:
         model.share_statistics(ranks.gather)
     optimisers, clip_norm = model.optimisers(settings.optimisation), settings.optimisation.clip_norm
@@ -212,10 +212,10 @@ def require_fit(settings: RunSettings, weights: Model) -> None:
     """Whether a run can start from these weights: the networks count, not what is made of them."""
     model = trainable_class(settings.method)(settings.model)
     given, own = model.weights_from(weights), shapes(model.state_dict())
-    if (part := settings.optimisation.part) is not None and type(weights) is not type(model):
+    if settings.optimisation.parts and type(weights) is not type(model):
         raise UserError(
-            f"--init {settings.init}: holds a model of another method; only {part} is to learn, so give a trained "
-            f"{settings.method}"
+            f"--init {settings.init}: holds a model of another method; only {', '.join(settings.optimisation.parts)} "
+            f"is to learn, so give a trained {settings.method}"
         )
     if given is not None and shapes(given) == own:
         return
@@ -264,10 +264,11 @@ def start_from(model: Model, weights: Model) -> None:
     model.restart_statistics()
 
 
-def train_part(model: Model, part: str | None) -> None:
+def train_parts(model: Model, parts: Sequence[str]) -> None:
     """All other parameters stay as they are; running statistics follow the pictures all the same."""
-    if part is not None:
+    if parts:
         model.requires_grad_(False)
+    for part in parts:
         model.get_submodule(part).requires_grad_(True)
 
 

@@ -78,7 +78,7 @@ def with_glimpses(trained: Experiment) -> Experiment:
         trained,
         model=replace(trained.model, glimpses=1),
         schedule=replace(TUNING.schedule, steps=GLIMPSE_STEPS),
-        optimisation=replace(trained.optimisation, pretrained_preset=before, part="glimpses", **recipe),
+        optimisation=replace(trained.optimisation, pretrained_preset=before, parts=("glimpses",), **recipe),
         tuning=None,
     )
 
