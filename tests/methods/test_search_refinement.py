@@ -95,6 +95,9 @@ class Row:
         self.inferred: list[Noise] = []
         self.looked: list[tuple[SceneBatch, Posterior, Noise]] = []
 
+    def looked_at(self, batch: SceneBatch, posterior: Posterior) -> Posterior:
+        return posterior
+
     def infer_posterior(self, batch: SceneBatch, noise: Noise) -> Posterior:
         self.inferred.append(noise)
         return next(self.first)

@@ -12,8 +12,8 @@ from viewslots.methods.contract import Search
 from viewslots.methods.distributions import normal_kl
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.search import most_likely
-from viewslots.methods.ocloc.variables import Latents, Posterior, Rendering
+from viewslots.methods.ocloc.search import PRUNED, most_likely, pruned, searched, still
+from viewslots.methods.ocloc.variables import Latents, Noise, Posterior, Rendering
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.glimpses import SEEN, boxes_of, glimpses_of, layer_maps, over_layers
 from viewslots.methods.umbra.model import Umbra
@@ -46,6 +46,11 @@ def awake(config: UmbraConfig = SMALL) -> Umbra:
 
 def means_of(posterior: Posterior) -> Latents:
     return Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, posterior.logit_kappa)
+
+
+def looked(model: Umbra, batch: SceneBatch, noise: Noise) -> Posterior:
+    """Algorithm 1 and the glimpses, as in training."""
+    return model.looked_at(batch, model.infer_posterior(batch, noise))
 
 
 def drawn(model: Umbra, posterior: Posterior) -> Rendering:
@@ -104,7 +109,7 @@ def test_boxes_are_square_in_pixels() -> None:
 def test_what_is_seen_of_a_layer() -> None:
     """Channel by channel, in the box of the second object: as torch samples a picture there."""
     model, batch = awake(), some_batch()
-    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
+    posterior = looked(model, batch, model.draw_noise(batch, generator()))
     shown = drawn(model, posterior)
     boxes = boxes_of(shown.logit_shp.sigmoid())
     seen = glimpses_of(layer_maps(batch.image, shown, 0.1), boxes, 8)
@@ -140,7 +145,7 @@ def test_empty_slots_have_no_say_about_the_viewpoint() -> None:
 def test_it_starts_as_if_there_were_no_glimpses() -> None:
     before, model, batch = Umbra(BEFORE, generator(1)), Umbra(SMALL, generator(1)), some_batch()
     noise = model.draw_noise(batch, generator())
-    known, found = before.infer_posterior(batch, noise), model.infer_posterior(batch, noise)
+    known, found = looked(before, batch, noise), looked(model, batch, noise)
     assert all(torch.equal(getattr(known, name), getattr(found, name)) for name in vars(known))
 
 
@@ -149,10 +154,10 @@ def test_rounds_follow_each_other() -> None:
     model, batch = awake(), some_batch()
     noise = model.draw_noise(batch, generator())
     assert model.glimpses is not None
-    posterior = first = Ocloc.infer_posterior(model, batch, noise)
+    posterior = first = model.infer_posterior(batch, noise)
     for _ in range(2):
         posterior = model.glimpses(batch, posterior, model.drawing(batch, posterior), SMALL.sigma_x)
-    found = model.infer_posterior(batch, noise)
+    found = looked(model, batch, noise)
     for name, value in vars(posterior).items():
         torch.testing.assert_close(getattr(found, name), value)
         assert torch.equal(value, getattr(first, name)) != (name in CHANGED), name
@@ -161,18 +166,18 @@ def test_rounds_follow_each_other() -> None:
 def test_padded_views_and_other_scenes_change_nothing() -> None:
     model, batch = awake(), some_batch(3)
     noise = model.draw_noise(batch, generator())
-    together = model.infer_posterior(batch, noise)
+    together = looked(model, batch, noise)
     last = SceneBatch(batch.image[2:, :1], batch.view_mask[2:, :1])
     own = replace(noise, **{name: value[2:] for name, value in vars(noise).items()})
     own = replace(own, y_view=own.y_view[:, :1])
-    alone = model.infer_posterior(last, own)
+    alone = looked(model, last, own)
     torch.testing.assert_close(alone.mu_attr, together.mu_attr[2:])
     torch.testing.assert_close(alone.mu_view, together.mu_view[2:, :1])
 
 
 def test_slots_may_come_in_any_order() -> None:
     model, batch = awake(), some_batch()
-    posterior = Ocloc.infer_posterior(model, batch, model.draw_noise(batch, generator()))
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     order = [2, 0, 1]
     objects = {name: getattr(posterior, name)[:, order] for name in ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")}
     found, turned = model.looked_at(batch, posterior), model.looked_at(batch, replace(posterior, **objects))
@@ -187,7 +192,7 @@ def test_slopes_are_those_of_the_loss(name: str) -> None:
     batch = replace(batch, image=batch.image.double())
     noise = model.draw_noise(batch, generator())
     noise = replace(noise, **{key: value.double() for key, value in vars(noise).items()})
-    posterior = Ocloc.infer_posterior(model, batch, noise)
+    posterior = model.infer_posterior(batch, noise)
     found = getattr(model.drawing(batch, posterior), name.replace("mu", "slope"))
     value, way = getattr(posterior, name), torch.randn(2, generator=generator(4)).double()
 
@@ -206,7 +211,7 @@ def test_slopes_are_those_of_the_loss(name: str) -> None:
 def test_without_slopes_nothing_is_differentiated() -> None:
     model, batch = awake(replace(SMALL, glimpse_slopes=False)), some_batch()
     noise = model.draw_noise(batch, generator())
-    drawing = model.drawing(batch, model.infer_posterior(batch, noise))
+    drawing = model.drawing(batch, looked(model, batch, noise))
     assert drawing.slope_attr.shape[-1] == drawing.slope_view.shape[-1] == drawing.slope_bck.shape[-1] == 0
 
 
@@ -214,10 +219,10 @@ def test_without_slopes_nothing_is_differentiated() -> None:
 def test_the_same_in_inference_mode(slopes: bool) -> None:
     model, batch = awake(replace(SMALL, glimpse_slopes=slopes)), some_batch()
     noise = model.draw_noise(batch, generator())
-    known = model.infer_posterior(batch, noise)
+    known = looked(model, batch, noise)
     with torch.inference_mode():
         inside = SceneBatch(batch.image.clone(), batch.view_mask.clone())
-        found = model.infer_posterior(inside, noise)
+        found = looked(model, inside, noise)
     torch.testing.assert_close(found.mu_attr, known.mu_attr)
 
 
@@ -227,7 +232,7 @@ def test_gradients_pass_the_drawing_by(half: bool, slopes: bool) -> None:
     """What is seen is an input: a code's gradient is that of what it becomes. Decoders learn from the last drawing all
     the same, in half precision too, where autocast keeps rounded weights."""
     model, batch = awake(replace(SMALL, glimpses=1, glimpse_slopes=slopes)), some_batch()
-    first = Ocloc.infer_posterior(model, batch, model.draw_noise(batch, generator()))
+    first = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     leaf = first.mu_attr.detach().requires_grad_()
     changed = model.looked_at(batch, replace(first, mu_attr=leaf))
     weights = torch.randn(leaf.shape, generator=generator(3))
@@ -249,7 +254,7 @@ def test_every_head_changes_its_own_variable() -> None:
         torch.nn.init.constant_(head.last.weight, 0.0)
         with torch.no_grad():
             head.last.bias.copy_(torch.arange(len(head.last.bias)) / 10)
-    before = Ocloc.infer_posterior(model, batch, model.draw_noise(batch, generator()))
+    before = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     after, D = model.looked_at(batch, before), SMALL.attr_dim
     for name, size in (("view", SMALL.view_dim), ("bck", SMALL.background_dim), ("attr", D)):
         numbers = torch.arange(2 * size) / 10
@@ -264,7 +269,7 @@ def test_a_glimpse_knows_where_it_is() -> None:
     """The same things seen at another place, or of a code with another deviation, are not the same."""
     model, batch = awake(), some_batch()
     assert model.glimpses is not None
-    posterior = Ocloc.infer_posterior(model, batch, model.draw_noise(batch, generator()))
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     drawing = model.drawing(batch, posterior)
     maps = torch.zeros(2, 2, 4, SEEN, 16, 16)
     known = model.glimpses.noticed(maps, posterior, drawing)
@@ -287,7 +292,7 @@ def seen_in_turn(model: Umbra, batch: SceneBatch, posterior: Posterior, kept: tu
 def test_new_pictures_of_a_known_scene_change_its_viewpoints_alone() -> None:
     model, batch = awake(), some_batch()
     noise = model.draw_noise(batch, generator())
-    known = model.infer_posterior(batch, noise)
+    known = looked(model, batch, noise)
     found = model.estimate_views(batch, known, noise)
     plain = Ocloc.estimate_views(model, batch, known, noise)
     expected = seen_in_turn(model, batch, plain, CHANGED[2:])
@@ -299,7 +304,7 @@ def test_new_pictures_of_a_known_scene_change_its_viewpoints_alone() -> None:
 def test_objects_found_in_what_is_left_are_looked_at_from_the_known_viewpoints() -> None:
     model, batch = awake(), some_batch()
     noise = model.draw_noise(batch, generator())
-    known = model.infer_posterior(batch, noise)
+    known = looked(model, batch, noise)
     plain = Ocloc.find_objects(model, batch, known, noise)
     fixed = CHANGED[:4]
     placed = replace(plain, **{name: getattr(known, name) for name in fixed})
@@ -309,6 +314,25 @@ def test_objects_found_in_what_is_left_are_looked_at_from_the_known_viewpoints()
     assert not torch.equal(plain.mu_view, known.mu_view)
     answer = model.infer(batch, generator(), search=Search(starts=2, looks=1, refinement=2))
     assert most_likely(answer.posterior).z_attr.isfinite().all()
+
+
+def test_a_search_prunes_before_it_looks() -> None:
+    """A second copy would learn to explain what the first one misses, and stay."""
+    model, batch = awake(replace(SMALL, object_cost=0.0)), some_batch()
+    noise, annealing = still(model.draw_latent_noise(batch, generator())), model.annealed()
+    first = pruned(model, batch, model.infer_posterior(batch, noise), annealing)
+    assert (first.logit_kappa == PRUNED).any()
+    expected = pruned(model, batch, model.looked_at(batch, first), annealing)
+    found = searched(model, batch, [noise], annealing, Search(starts=1))
+    assert all(torch.equal(getattr(found, name), value) for name, value in vars(expected).items())
+    assert not (found.logit_kappa[first.logit_kappa == PRUNED] > 0).any()
+
+
+def test_plain_answers_are_looked_at() -> None:
+    model, batch = awake(), some_batch()
+    answer = model.infer(batch, generator())
+    noise = model.draw_latent_noise(batch, generator())
+    assert torch.equal(answer.posterior.mu_attr, looked(model, batch, noise).mu_attr)
 
 
 # Weights.
@@ -357,7 +381,7 @@ def test_it_learns_what_drawings_miss() -> None:
     assert model.glimpses is not None
 
     def length() -> Tensor:
-        posterior = model.infer_posterior(batch, noise)
+        posterior = looked(model, batch, noise)
         return model.description_length(batch, posterior, most_likely(posterior), annealing).mean()
 
     before = float(length().detach())

@@ -95,7 +95,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         """
         side, image_model = SideStream(batch.image.device), self.image_model
         baseline = side.beside(lambda: self.nvil.baseline(batch.image, batch.view_mask))
-        posterior = self.infer_posterior(batch, noise, background_index)
+        posterior = self.looked_at(batch, self.infer_posterior(batch, noise, background_index))
         side.lend(*vars(posterior).values())
         kls = side.beside(lambda: divergences(posterior, batch.view_mask, self.config.alpha))
         latents = self.sample(posterior, noise, annealing)
@@ -188,7 +188,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         annealing, draws = self.annealed(), 1 if search is None else search.draws
         noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(draws)]
         if search is None:
-            posterior = self.infer_posterior(batch, noises[0])
+            posterior = self.looked_at(batch, self.infer_posterior(batch, noises[0]))
         else:
             posterior = searched(self, batch, noises, annealing, search)
         return OclocAnswer(self, posterior, noises[0], search)
@@ -198,6 +198,10 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     ) -> Posterior:
         """Algorithm 1. Nothing is checked here, since a check waits for the device."""
         return self.inference(batch.image, batch.view_mask, noise, background_index)
+
+    def looked_at(self, batch: SceneBatch, posterior: Posterior) -> Posterior:
+        """What a model makes of its own drawing. The paper's does not look at it."""
+        return posterior
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         """Viewpoints of further pictures of a known scene (appendix 'Viewpoint Estimation')."""

@@ -36,6 +36,8 @@ class Describer(Protocol):
 
     def infer_posterior(self, batch: SceneBatch, noise: Noise) -> Posterior: ...
 
+    def looked_at(self, batch: SceneBatch, posterior: Posterior) -> Posterior: ...
+
     def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
@@ -62,7 +64,8 @@ def searched(
     pulse = Pulse(search, len(noises) - search.starts)
     found = []
     for noise in noises[: search.starts]:
-        found.append(pruned(model, batch, model.infer_posterior(batch, still(noise)), annealing))
+        first = pruned(model, batch, model.infer_posterior(batch, still(noise)), annealing)
+        found.append(model.looked_at(batch, first))
         pulse(PASS)
     best = shortest(model, batch, found, annealing)
     best = with_refined_codes(model, batch, best, annealing, search.refinement, pulse)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from viewslots.methods.contract import Search, TrainableMethod
@@ -37,12 +36,6 @@ class Umbra(Ocloc):
         generator = generator or torch.Generator().manual_seed(0)
         super().__init__(config, generator, image_model=ShadowedMixture(config))
         self.glimpses = Glimpses(config, generator) if config.glimpses else None
-
-    def infer_posterior(
-        self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "B"] | None = None
-    ) -> Posterior:
-        """Algorithm 1, and the glimpses."""
-        return self.looked_at(batch, super().infer_posterior(batch, noise, background_index))
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         found = super().estimate_views(batch, given, noise)
