@@ -50,7 +50,7 @@ class Generation(nn.Module):
 
     def last_layer(self) -> nn.Conv2d:
         """Of the object decoder. For each channel it may have several outputs in a row: sub-pixels."""
-        return [module for module in self.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
+        return last_convolution(self.f_shp_apc)
 
     def forward(self, latents: Latents) -> Decoded:
         """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'."""
@@ -61,10 +61,14 @@ class Generation(nn.Module):
         order, centre = torch.split(widen(self.f_ord(code_obj)), [1, 2], -1)
         return Decoded(
             background=self.f_bck(code_bck.flatten(0, 1)),
-            objects=self.f_shp_apc(code_obj.flatten(0, 2)),
+            objects=self.draw(code_obj),
             order=order.squeeze(-1),
             centre=centre.tanh(),
         )
+
+    def draw(self, code: Float[Tensor, "B M K D"]) -> Float[Tensor, "BMK channels H W"]:
+        """f_shp and f_apc of every object in every view."""
+        return self.f_shp_apc(code.flatten(0, 2))
 
     def prior(self, B: int, M: int, K: int, alpha: float, source: Source) -> Latents:
         """z_view, z_attr ~ N(0, I), rho ~ Beta(alpha / K, 1), z_prs ~ Ber(rho): lines 1, 2 of the generative model."""
@@ -76,6 +80,10 @@ class Generation(nn.Module):
             z_attr=source.normal(B, K, self.attr_dim),
             logit_prs=binary_logit(present),
         )
+
+
+def last_convolution(network: nn.Module) -> nn.Conv2d:
+    return [module for module in network.modules() if isinstance(module, nn.Conv2d)][-1]
 
 
 def binary_logit(value: Tensor) -> Tensor:

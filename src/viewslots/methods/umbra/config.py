@@ -8,6 +8,10 @@ from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.schedules import linear
 
+GLIMPSE_FIELDS = ("glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels")
+BOX_STEP = 4
+"""Pixels of a box for one place of the map from which it is drawn, along a side."""
+
 
 @dataclass(frozen=True)
 class UmbraConfig(OclocConfig):
@@ -25,6 +29,8 @@ class UmbraConfig(OclocConfig):
     """Nats for every pixel of full shadow: else a shadow takes the edge of an object, which has a price."""
     object_cost: Amount = 20.0
     """Nats for every object present: a second copy of one explains less."""
+    box_size: Whole = 0
+    """Pixels of a side of the box, around what the object decoder draws, in which another one adds to it; 0: none."""
     glimpses: Whole = 0
     """Rounds after Algorithm 1 in which every layer looks at the box where it is drawn, and changes its code."""
     glimpse_slopes: bool = True
@@ -34,7 +40,12 @@ class UmbraConfig(OclocConfig):
     glimpse_channels: tuple[int, ...] = (32, 64, 64)
     """Of the convolutions that see it; each halves its sides."""
 
-    later = frozenset({"glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels"})
+    later = frozenset({"box_size", *GLIMPSE_FIELDS})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.box_size % BOX_STEP:
+            raise UserError(f"model.box_size is {self.box_size}; it must be a multiple of {BOX_STEP}")
 
 
 FADED = ("mixture", "costs")
