@@ -15,7 +15,9 @@ from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import (
     PRUNED,
+    length_of,
     most_likely,
+    parted,
     pruned,
     refined,
     searched,
@@ -127,6 +129,28 @@ def test_what_is_absent_stays_so_and_is_not_asked(model: Ocloc, monkeypatch: pyt
 # Which start is taken.
 
 
+def test_several_starts_are_each_their_own(model: Ocloc) -> None:
+    """Pictures are encoded once for all of them; what comes out is the same."""
+    encoded: list[int] = []
+    noises = noises_of(model, 3)
+    hook = model.inference.g_feat.register_forward_hook(lambda *_: encoded.append(1))
+    found = model.infer_posteriors(some_batch(), noises)
+    hook.remove()
+    assert len(encoded) == 1
+    for one, noise in zip(found, noises, strict=True):
+        assert_equal(one, model.infer_posterior(some_batch(), noise))
+
+
+def test_the_length_without_empty_slots(model: Ocloc) -> None:
+    """As long as with them, scene by scene, where scenes have different slots empty."""
+    batch, annealing = some_batch(), model.annealed()
+    posterior = model.infer_posterior(batch, noises_of(model, 1)[0])
+    posterior = replace(posterior, logit_kappa=torch.tensor([[1.0, -0.5, 3.0], [-1.0, 2.0, -3.0]]))
+    assert parted(posterior)[0].logit_kappa.tolist() == [[3.0, 1.0], [2.0, -1.0]]
+    expected = model.description_length(batch, posterior, most_likely(posterior), annealing)
+    torch.testing.assert_close(length_of(model, batch, posterior, annealing), expected)
+
+
 def test_the_length_of_a_description_by_hand(model: Ocloc) -> None:
     """The error of the pictures over 2 sigma^2; the divergences of the background, the views and present objects."""
     batch = some_batch()
@@ -151,8 +175,9 @@ def likeliest_background(model: Ocloc, batch: SceneBatch, noise: Noise) -> Poste
 
 
 def arranged(posterior: Posterior) -> Posterior:
-    """The likeliest objects first: searched answers say nothing about the order of their slots."""
-    return with_objects(posterior, posterior.logit_kappa.argsort(dim=1, descending=True, stable=True))
+    """The likeliest objects first, equals by their codes: searched answers say nothing about the order of slots."""
+    by_code = with_objects(posterior, posterior.mu_attr[..., 0].argsort(dim=1))
+    return with_objects(by_code, by_code.logit_kappa.argsort(dim=1, descending=True, stable=True))
 
 
 def assert_equal(found: Posterior, expected: Posterior) -> None:
@@ -216,16 +241,16 @@ def test_scene_by_scene_the_shortest_that_is_a_number(model: Ocloc, monkeypatch:
 
 def test_noise_for_every_start_and_every_look(model: Ocloc, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other from the generator; nothing else is drawn, and the background is never a sample."""
-    asked: dict[str, list[Noise]] = {"infer_posterior": [], "find_objects": []}
+    asked: dict[str, list[Any]] = {"infer_posteriors": [], "find_objects": []}
     for name, noises in asked.items():
         method = getattr(model, name)
         spy = lambda *given, method=method, noises=noises: noises.append(given[-1]) or method(*given)  # noqa: E731
         monkeypatch.setattr(model, name, spy)
     state, batch = generator(3), some_batch()
     model.infer(batch, state, search=Search(starts=3, looks=2, refinement=1))
-    drawn = noises_of(model, 5)
-    assert [len(noises) for noises in asked.values()] == [3, 2]
-    for noise, expected in zip(asked["infer_posterior"] + asked["find_objects"], drawn, strict=True):
+    drawn, [starts] = noises_of(model, 5), asked["infer_posteriors"]
+    assert (len(starts), len(asked["find_objects"])) == (3, 2)
+    for noise, expected in zip(starts + asked["find_objects"], drawn, strict=True):
         assert not noise.background.any()
         for name in vars(noise).keys() - {"background"}:
             assert torch.equal(getattr(noise, name), getattr(expected, name)), name

@@ -23,11 +23,11 @@ from viewslots.methods.ocloc.search import (
     RATE,
     joined,
     most_likely,
+    of_present,
     refined,
     searched,
     with_further_look,
     with_objects,
-    with_refined_codes,
 )
 from viewslots.methods.ocloc.variables import Latents, Layers, Noise, Posterior, Rendering
 from viewslots.methods.umbra.config import UmbraConfig
@@ -98,9 +98,9 @@ class Row:
     def looked_at(self, batch: SceneBatch, posterior: Posterior) -> Posterior:
         return posterior
 
-    def infer_posterior(self, batch: SceneBatch, noise: Noise) -> Posterior:
-        self.inferred.append(noise)
-        return next(self.first)
+    def infer_posteriors(self, batch: SceneBatch, noises: Sequence[Noise]) -> list[Posterior]:
+        self.inferred += noises
+        return [next(self.first) for _ in noises]
 
     def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         self.looked.append((batch, given, noise))
@@ -177,7 +177,7 @@ class Quadratic:
         return torch.where(row.detach().norm(dim=1) > self.fence, torch.nan, length)
 
 
-SOME = described(*[[(0.3, -0.2, 0.1, 0.4, -0.1, THERE), (0.2, 0.1, -0.3, 0.0, 0.2, GONE)]] * 3, background=0.2)
+SOME = described(*[[(0.3, -0.2, 0.1, 0.4, -0.1, THERE), (0.2, 0.1, -0.3, 0.0, 0.2, THERE)]] * 3, background=0.2)
 NOWHERE = row_of(*[[0.0]] * 3)
 
 
@@ -352,7 +352,7 @@ def test_empty_slots_are_not_drawn(kind: type[Ocloc]) -> None:
     start = replace(start_of(model), logit_kappa=present)
     expected = refined(model, batch, start, model.annealed(), 5)
     hook = model.generation.register_forward_hook(lambda _, given, made: decoded.add(given[0].z_attr.shape[1]))
-    found = with_refined_codes(model, batch, start, model.annealed(), 5)
+    found = of_present(lambda shown: refined(model, batch, shown, model.annealed(), 5), start)
     hook.remove()
     assert decoded == {2}
     order = torch.tensor([[2, 0, 1], [2, 0, 1], [1, 2, 0]])
@@ -364,7 +364,7 @@ def test_empty_slots_are_not_drawn(kind: type[Ocloc]) -> None:
 def test_where_nothing_is_present_the_rest_is_refined() -> None:
     toy = Row([], SOME)
     empty = described([thing(1, 0.9, GONE), thing(2, 0.1, -1.0)], background=0.3)
-    found = with_refined_codes(toy, row_of([0.5] * 8), empty, STILL, 60)  # type: ignore[arg-type]
+    found = of_present(lambda shown: refined(toy, row_of([0.5] * 8), shown, STILL, 60), empty)  # type: ignore[arg-type]
     assert found.mu_bck.item() == pytest.approx(0.5, abs=0.01)
     assert found.mu_attr[0, :, 0].tolist() == [2, 1]
     assert_aligned(found)

@@ -105,7 +105,17 @@ class Inference(nn.Module):
         background_index: Int[Tensor, "B"] | None = None,
     ) -> Posterior:
         """Algorithm 1. A given background index replaces the sample of line 16."""
-        keys, values = self.encode(image)
+        return self.rounds_from(self.encode(image), view_mask, noise, background_index)
+
+    def rounds_from(
+        self,
+        seen: tuple[Float[Tensor, "B M P Dkey"], Float[Tensor, "B M P Dval"]],
+        view_mask: Bool[Tensor, "B M"],
+        noise: Noise,
+        background_index: Int[Tensor, "B"] | None = None,
+    ) -> Posterior:
+        """From line 3 on, for pictures that are encoded."""
+        keys, values = seen
         y_view, y_attr = self.start_view(noise.y_view), self.start_attr(noise.y_attr)
         for _ in range(self.rounds):
             y_view, y_attr = self.refine(keys, values, view_mask, y_view, y_attr)

@@ -1,6 +1,6 @@
 """OCLOC: infer, sample, render, elbo."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -201,6 +201,11 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     ) -> Posterior:
         """Algorithm 1. Nothing is checked here, since a check waits for the device."""
         return self.inference(batch.image, batch.view_mask, noise, background_index)
+
+    def infer_posteriors(self, batch: SceneBatch, noises: Sequence[Noise]) -> list[Posterior]:
+        """Algorithm 1 from several starts. What the slots look at is the same for all."""
+        seen = self.inference.encode(batch.image)
+        return [self.inference.rounds_from(seen, batch.view_mask, noise) for noise in noises]
 
     def looked_at(self, batch: SceneBatch, posterior: Posterior) -> Posterior:
         """What a model makes of its own drawing. The paper's does not look at it."""

@@ -34,7 +34,7 @@ CODES = ("mu_view", "mu_bck", "mu_attr")
 class Describer(Protocol):
     """What a model must be able to tell. All lengths in nats, scene by scene."""
 
-    def infer_posterior(self, batch: SceneBatch, noise: Noise) -> Posterior: ...
+    def infer_posteriors(self, batch: SceneBatch, noises: Sequence[Noise]) -> list[Posterior]: ...
 
     def looked_at(self, batch: SceneBatch, posterior: Posterior) -> Posterior: ...
 
@@ -62,18 +62,26 @@ def searched(
 ) -> Posterior:
     """Its `most_likely` latents are the answer. `noises`: one for every start, then one for every further look."""
     pulse = Pulse(search, len(noises) - search.starts)
+
+    def prune(posterior: Posterior) -> Posterior:
+        return pruned(model, batch, posterior, annealing)
+
+    def look(posterior: Posterior) -> Posterior:
+        return model.looked_at(batch, posterior)
+
+    def refine(posterior: Posterior) -> Posterior:
+        return refined(model, batch, posterior, annealing, search.refinement, pulse=pulse)
+
     found = []
-    for noise in noises[: search.starts]:
-        first = pruned(model, batch, model.infer_posterior(batch, still(noise)), annealing)
-        found.append(model.looked_at(batch, first))
+    for posterior in model.infer_posteriors(batch, [still(noise) for noise in noises[: search.starts]]):
+        found.append(of_present(look, of_present(prune, posterior)))
         pulse(PASS)
-    best = shortest(model, batch, found, annealing)
-    best = with_refined_codes(model, batch, best, annealing, search.refinement, pulse)
+    best = of_present(refine, shortest(model, batch, found, annealing))
     for noise in noises[search.starts :]:
         best = with_further_look(model, batch, best, noise, annealing)
         pulse(PASS)
-        best = with_refined_codes(model, batch, best, annealing, search.refinement, pulse)
-    return pruned(model, batch, best, annealing)
+        best = of_present(refine, best)
+    return of_present(prune, best)
 
 
 class Pulse:
@@ -111,8 +119,14 @@ def shortest(model: Describer, batch: SceneBatch, several: Sequence[Posterior], 
     """Of every scene the one with the shortest description; the first of equals, never NaN if there is another."""
     if len(several) == 1:
         return several[0]
-    lengths = [model.description_length(batch, one, most_likely(one), annealing) for one in several]
+    lengths = [length_of(model, batch, one, annealing) for one in several]
     return taken(several, torch.stack(lengths).nan_to_num(nan=torch.inf).argmin(0))
+
+
+def length_of(model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B"]:
+    """Of its most likely latents. What is absent costs nothing."""
+    shown, _ = parted(posterior)
+    return model.description_length(batch, shown, most_likely(shown), annealing)
 
 
 def taken(several: Sequence[Posterior], best: Int[Tensor, "B"]) -> Posterior:
@@ -202,22 +216,6 @@ def differentiable(values: T) -> T:
     return replace(values, **copies)
 
 
-def with_refined_codes(
-    model: Describer,
-    batch: SceneBatch,
-    posterior: Posterior,
-    annealing: Annealing,
-    steps: int,
-    pulse: Callable[[], None] = lambda: None,
-) -> Posterior:
-    """`refined`, but that slots which are empty in every scene are not drawn: present objects come first."""
-    if steps == 0:
-        return posterior
-    slots, count = likeliest_first(posterior), max(1, int((posterior.logit_kappa >= 0).sum(1).max()))
-    shown, absent = with_objects(posterior, slots[:, :count]), with_objects(posterior, slots[:, count:])
-    return joined(refined(model, batch, shown, annealing, steps, pulse=pulse), absent)
-
-
 def with_further_look(
     model: Describer, batch: SceneBatch, known: Posterior, noise: Noise, annealing: Annealing
 ) -> Posterior:
@@ -226,11 +224,11 @@ def with_further_look(
     All that was found is painted over with the background, and inference looks for objects in what is left, from the
     viewpoints that it found first. If there are more objects than slots, the most likely ones stay.
     """
-    shown = model.render(most_likely(known), annealing)
+    shown = model.render(most_likely(parted(known)[0]), annealing)
     bare = shown.perceived[:, :, :1]
     left = replace(batch, image=bare * batch.image + (1 - bare) * shown.background)
     both = joined(known, model.find_objects(left, known, still(noise)))
-    kept = pruned(model, batch, both, annealing)
+    kept = of_present(lambda shown: pruned(model, batch, shown, annealing), both)
     more = with_objects(kept, likeliest_first(kept)[:, : known.logit_kappa.shape[1]])
     return shortest(model, batch, [known, more], annealing)
 
@@ -247,6 +245,18 @@ def joined(known: Posterior, more: Posterior) -> Posterior:
 def likeliest_first(posterior: Posterior) -> Int[Tensor, "B K"]:
     """Objects by how likely they are present; of equals the first goes first, on every device."""
     return posterior.logit_kappa.argsort(dim=1, descending=True, stable=True)
+
+
+def parted(posterior: Posterior) -> tuple[Posterior, Posterior]:
+    """The objects that are there, and slots that are empty in every scene, which need not be drawn."""
+    slots, count = likeliest_first(posterior), max(1, int((posterior.logit_kappa >= 0).sum(1).max()))
+    return with_objects(posterior, slots[:, :count]), with_objects(posterior, slots[:, count:])
+
+
+def of_present(change: Callable[[Posterior], Posterior], posterior: Posterior) -> Posterior:
+    """With a change of what is there; empty slots stay as they are, and come last."""
+    shown, absent = parted(posterior)
+    return joined(change(shown), absent)
 
 
 def with_objects(posterior: Posterior, slots: Int[Tensor, "B K"]) -> Posterior:
