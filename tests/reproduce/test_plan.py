@@ -95,6 +95,26 @@ def test_the_report_waits_for_all_and_needs_none() -> None:
     assert "report" not in planned(replace(STAGES, scores=()))
 
 
+def test_one_set_of_weights_is_scored_on_every_set() -> None:
+    """Umbra's own table: its data sets have the large splits, and the mixed row is asked on those of the others."""
+    tasks = planned(TABLES["umbra"], ("umbra/clevr-mixed", "umbra/clevr-m3"))
+    sets = ["clevr-mixed", *(f"clevr-m{number}" for number in (1, 2, 3, 4))]
+    assert {name for name in tasks if name.startswith("data-")} == {f"data-{name}" for name in sets}
+    assert all(option(tasks[f"data-{name}"], "--large-scenes") == "1000" for name in sets)
+    assert option(planned(TABLES["umbra"], scale=1e-6)["data-clevr-m1"], "--large-scenes") == "4"
+    assert "--large-scenes" not in planned()["data-clevr-m1"].words
+    mixed = [name for name in tasks if name.startswith("score-umbra-clevr-mixed-0")]
+    assert len(mixed) == 4 * len(TABLES["umbra"].scores)
+    score = tasks["score-umbra-clevr-mixed-0-on-clevr-m3-test1-large-m4"]
+    assert score.words[:2] == ("evaluate", "runs/umbra-clevr-mixed-0")
+    assert [option(score, name) for name in ("--data", "--repeats")] == ["data/clevr-m3", "1"]
+    assert "--starts" not in score.words
+    assert set(score.needs) == {"data-clevr-m3", "train-umbra-clevr-mixed-0"}
+    plain = tasks["score-umbra-clevr-m3-0-test1-m4-plain"]
+    assert [option(plain, name) for name in ("--starts", "--repeats")] == ["0", "5"]
+    assert len({task.output for task in tasks.values()}) == len(tasks)
+
+
 def test_scale_squeezes_steps_and_a_rehearsal_needs_few_scenes() -> None:
     tasks = planned(scale=0.1)
     assert tasks["train-umbra-clevr-m1-0"].steps == 1_600

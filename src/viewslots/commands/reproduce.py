@@ -23,14 +23,14 @@ def reproduce(
         int | None, arg(metavar="N", help_behavior_hint="(default: 1 on a CPU, on a GPU as many as its memory holds)")
     ] = None,
 ) -> None:
-    """A table of the paper from nothing: data, trainings, scores, figures, and a report beside the paper's rows.
+    """A table of the paper, or umbra's, from nothing: data, trainings, scores, figures, and a report beside the paper.
 
     However it was stopped, the same command goes on. DIR/report/report.html has the numbers, DIR/figures the pictures,
     DIR/logs what every part said.
 
     Args:
         table: table1 (several views), table2 (single view, test1 and test2), supplement (more objects, other numbers
-            of views, estimated viewpoints) or figures.
+            of views, estimated viewpoints), figures, or umbra (our own method on all sets of several views).
         out: Folder for everything. Tables in one folder share its data and trainings.
         scale: Share of the published steps that every training takes; all schedules are squeezed with it. Below 0.01
             scenes become fewer too: a rehearsal.

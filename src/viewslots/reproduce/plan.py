@@ -3,6 +3,7 @@
 Commands run inside the folder of the reproduction, so that it can be moved. They are the same whatever the device.
 """
 
+import itertools
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +22,6 @@ from viewslots.provenance import provenance
 from viewslots.reproduce.tables import SINGLE_VIEW, Score, Short, Table
 
 PLAN = "plan.json"
-REPEATS = 5
-"""Answers a scene, as in the paper."""
 LEAST_STEPS = 4
 LEAST_SCENES = {"train": 64, "valid": 4, "test": 4}
 """A batch of training scenes, and a few to look at."""
@@ -110,9 +109,9 @@ class Planner:
         figures = [*self.figure_tasks()] if self.table.figure_scenes else []
         names = tuple(task.name for task in (*scores, *figures))
         report = Task("report", "report", ("report", "results", "--out", "report"), "report/report.md", after=names)
-        data = [self.data_task(name) for name in dict.fromkeys(map(data_of, self.rows))]
-        later = {one.data for one in trainings} - {data_of(row) for row in self.rows}
-        data += [self.data_task(name) for name in sorted(later)]
+        own = dict.fromkeys(map(data_of, self.rows))
+        more = {name for data in own for name in self.table.scored_on(data)} | {one.data for one in trainings}
+        data = [self.data_task(name) for name in (*own, *sorted(more - own.keys()))]
         waiting = {one.run: self._steps_behind(one, trainings) for one in trainings}
         trainings.sort(key=lambda one: -waiting[one.run])
         return [*data, *(self.train_task(one) for one in trainings), *scores, *figures, *([report] if scores else [])]
@@ -150,12 +149,19 @@ class Planner:
         words = ["make-data", data, "--out", f"data/{data}"]
         for split, count in self.scene_counts(data).items():
             words += [f"--{split}-scenes", str(count)]
+        if self.table.large_scenes:
+            words += ["--large-scenes", str(max(LEAST_SCENES["test"], round(self.share * self.table.large_scenes)))]
         return Task(f"data-{data}", "data", tuple(words), f"data/{data}/meta.json")
 
     def scene_counts(self, data: str) -> dict[str, int]:
         """As in the paper; a rehearsal has fewer."""
-        paper, share = data_preset(data), min(1.0, self.asked.scale / REHEARSAL)
-        return {name: max(least, round(share * getattr(paper, name))) for name, least in LEAST_SCENES.items()}
+        paper = data_preset(data)
+        return {name: max(least, round(self.share * getattr(paper, name))) for name, least in LEAST_SCENES.items()}
+
+    @property
+    def share(self) -> float:
+        """Of all scenes."""
+        return min(1.0, self.asked.scale / REHEARSAL)
 
     def train_task(self, one: Training) -> Task:
         words = ["train", one.experiment, "--data", f"data/{one.data}", "--run", f"runs/{one.run}"]
@@ -173,14 +179,15 @@ class Planner:
         )
 
     def score_tasks(self, row: str) -> Iterator[Task]:
-        method, data = method_of(row), data_of(row)
+        method, own = method_of(row), data_of(row)
         for name, source, needs in self.sources(row):
-            for score in self.table.scores:
+            for data, score in itertools.product(self.table.scored_on(own), self.table.scores):
                 if score.new_views and not method_class(method).shows_new_views:
                     continue
-                file = f"results/{name}-{score.name}.json"
-                words = (*_question(score, source), "--data", f"data/{data}", "--repeats", str(REPEATS), "--out", file)
-                yield Task(f"score-{name}-{score.name}", "score", words, file, (f"data-{data}", *needs), like=row)
+                title = f"{name}-{score.name}" if data == own else f"{name}-on-{data}-{score.name}"
+                file = f"results/{title}.json"
+                words = (*_question(score, source), "--data", f"data/{data}", "--out", file)
+                yield Task(f"score-{title}", "score", words, file, (f"data-{data}", *needs), like=row)
 
     def sources(self, row: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """What is evaluated of a row: its name, what `evaluate` calls it, the tasks that make it."""
@@ -223,10 +230,11 @@ def squeezed(settings: Mapping[str, Any], factor: float) -> dict[str, Any]:
 
 
 def _question(score: Score, source: str) -> tuple[str, ...]:
+    answers = ("--split", score.split, "--repeats", str(score.answers), *(("--starts", "0") if score.plain else ()))
     if score.new_views:
         asked = ("--given", str(score.views), "--new", str(score.new_views))
-        return ("estimate-viewpoints", source, "--split", score.split, *asked)
-    return ("evaluate", source, "--split", score.split, "--views", str(score.views))
+        return ("estimate-viewpoints", source, *answers, *asked)
+    return ("evaluate", source, *answers, "--views", str(score.views))
 
 
 def method_of(row: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables of the paper as values. A row more is a name more; a table more is an entry in TABLES.
+"""Tables of the paper, and that of umbra, as values. A row more is a name more; a table more is an entry in TABLES.
 
 Light, so that the command line can list them at once.
 """
@@ -20,10 +20,15 @@ class Score:
     """M, from which the scene is inferred."""
     new_views: int = 0
     """Pictures of which only the viewpoints are inferred; 0: scene decomposition."""
+    answers: int = 5
+    """Of each scene; the paper takes five."""
+    plain: bool = False
+    """Whether a method that searches by default answers as in its paper all the same."""
 
     @property
     def name(self) -> str:
-        return f"{self.split}-m{self.views}" + (f"-new{self.new_views}" if self.new_views else "")
+        new, plain = f"-new{self.new_views}" if self.new_views else "", "-plain" if self.plain else ""
+        return f"{self.split}-m{self.views}{new}{plain}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,13 @@ class Table:
     """Whether each row of a method with viewpoints has its own figures too: layers, and the scene from elsewhere."""
     short: Mapping[str, Short] = field(default_factory=lambda: SHORT)
     """Recipes of `--short` by experiment."""
+    large_scenes: int = 0
+    """Scenes of the further splits test1-large and test2-large."""
+    elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Data sets on which rows of another one are scored, by the name of that one."""
+
+    def scored_on(self, data: str) -> tuple[str, ...]:
+        return self.elsewhere.get(data, (data,))
 
 
 ALONE = tuple(
@@ -104,6 +116,8 @@ ALONE = tuple(
 TOGETHER = tuple(
     f"{method}/{data}" for data in MULTI_VIEW for method in ("mulmon", "per-view", "ocloc", "umbra", "kmeans")
 )
+MIXED = "clevr-mixed"
+"""Scenes of all four sets of several views."""
 NEW_VIEWS = 4
 """Of which viewpoints are estimated, in the supplement."""
 
@@ -131,5 +145,19 @@ TABLES = {
         figure_scenes=8,
         figure_views=4,
         own_figures=True,
+    ),
+    "umbra": Table(
+        "umbra on every data set of several views, and one set of weights for all of them: searched and plain answers",
+        (*(f"umbra/{data}" for data in MULTI_VIEW), f"umbra/{MIXED}"),
+        (
+            Score("test1-large", views=4, answers=1),
+            Score("test2-large", views=4, answers=1),
+            Score("test1", views=4, plain=True),
+            Score("test1", views=4, new_views=NEW_VIEWS, answers=1),
+        ),
+        figure_views=4,
+        own_figures=True,
+        large_scenes=1_000,
+        elsewhere={MIXED: MULTI_VIEW},
     ),
 }
