@@ -8,20 +8,23 @@ from small_model import SMALL_OCLOC, generator
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
+from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.generation import last_convolution
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.variables import Latents
 from viewslots.methods.umbra.boxes import BoxedGeneration, boxes_of
-from viewslots.methods.umbra.config import UmbraConfig
+from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.glimpses import with_picture
 from viewslots.methods.umbra.model import Umbra
+from viewslots.types import SceneBatch
 
 torch.set_num_threads(1)
 
 START = StartConfig(shape_logit=-2.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0)
 BEFORE = UmbraConfig(**vars(SMALL_OCLOC) | {"start": START})
 SMALL = replace(BEFORE, box_size=8)
+DETAILED = replace(SMALL, box_dim=3, glimpses=2, glimpse_size=8, glimpse_channels=(6, 6))
 
 
 def awake(config: UmbraConfig = SMALL) -> Umbra:
@@ -39,8 +42,12 @@ def boxed(model: Umbra) -> BoxedGeneration:
 
 def some_latents(model: Umbra, K: int = 3) -> Latents:
     drawn, config = generator(3), model.config
-    sizes = ((2, 2, config.view_dim), (2, config.background_dim), (2, K, config.attr_dim), (2, K))
+    sizes = ((2, 2, config.view_dim), (2, config.background_dim), (2, K, config.attr_dim + config.box_dim), (2, K))
     return Latents(*(torch.randn(size, generator=drawn) for size in sizes))
+
+
+def some_batch() -> SceneBatch:
+    return SceneBatch(torch.rand(2, 2, 3, 16, 16, generator=generator(3)), torch.ones(2, 2, dtype=torch.bool))
 
 
 # Boxes.
@@ -109,8 +116,10 @@ class Says(nn.Module):
 def drawn_with(shape: Tensor, added: Tensor) -> Tensor:
     """Of an object decoder that says `shape` and nothing else, and boxes in which `added` is drawn."""
     generation = boxed(Umbra(SMALL, generator(1)))
-    generation.f_shp_apc, generation.f_box = Says(torch.stack([shape, *torch.zeros(4, *shape.shape)])), Says(added)
-    return generation.draw(torch.zeros(1, 1, 1, 9))[0] - torch.stack([shape, *torch.zeros(4, *shape.shape)])
+    said = torch.stack([shape, *torch.zeros(4, *shape.shape)])
+    generation.f_shp_apc, generation.f_box = Says(said), Says(added)
+    nothing = Latents(torch.zeros(1, 1, 4), torch.zeros(1, 8), torch.zeros(1, 1, 5), torch.zeros(1, 1))
+    return generation(nothing).objects[0] - said
 
 
 def test_what_is_added_lies_in_the_box_and_shadows_are_left_alone() -> None:
@@ -135,15 +144,17 @@ def test_what_is_added_moves_with_the_object() -> None:
     torch.testing.assert_close(there, here.roll((5, 3), (1, 2)), atol=1e-4, rtol=1e-4)
 
 
-def test_the_second_drawing_knows_the_code_and_the_box() -> None:
-    model, known = awake(), []
+@pytest.mark.parametrize("config", [SMALL, DETAILED], ids=["boxes", "details"])
+def test_the_second_drawing_knows_the_code_and_the_box(config: UmbraConfig) -> None:
+    """The first one knows nothing of details."""
+    model, known = awake(config), []
     boxed(model).f_box.register_forward_hook(lambda network, given, answer: known.append((given[0], answer)))
     latents = some_latents(model)
     drawn = model.generation(latents).objects
     ((given, added),) = known
     first = Ocloc.build_generation(model)
     first.load_state_dict(model.generation.state_dict(), strict=False)
-    before = first(latents).objects
+    before = first(replace(latents, z_attr=latents.z_attr[..., : config.attr_dim])).objects
     codes = torch.cat(
         [latents.z_view[:, :, None].expand(-1, -1, 3, -1), latents.z_attr[:, None].expand(-1, 2, -1, -1)], -1
     )
@@ -157,11 +168,13 @@ def test_the_second_drawing_knows_the_code_and_the_box() -> None:
     torch.testing.assert_close(drawn[:, 4], before[:, 4])
 
 
-def test_it_starts_as_if_there_were_no_boxes() -> None:
-    before, model = Umbra(BEFORE, generator(1)), Umbra(SMALL, generator(1))
+@pytest.mark.parametrize("config", [SMALL, DETAILED], ids=["boxes", "details"])
+def test_it_starts_as_if_there_were_no_boxes(config: UmbraConfig) -> None:
+    before, model = Umbra(BEFORE, generator(1)), Umbra(config, generator(1))
     model.load_state_dict(before.state_dict(), strict=False)
     latents = some_latents(model)
-    with_boxes, without = model.generation(latents), before.generation(latents)
+    with_boxes = model.generation(latents)
+    without = before.generation(replace(latents, z_attr=latents.z_attr[..., : config.attr_dim]))
     assert all(torch.equal(value, getattr(without, name)) for name, value in vars(with_boxes).items())
 
 
@@ -182,6 +195,52 @@ def test_slopes_follow_the_box(name: str) -> None:
     with torch.no_grad():
         expected = (weighed(1e-6) - weighed(-1e-6)) / 2e-6
     torch.testing.assert_close((gradient * way).sum(), expected, rtol=1e-4, atol=1e-6)
+
+
+# Details.
+
+
+def test_algorithm_1_knows_no_details_and_glimpses_tell_them_anew_each_round() -> None:
+    """Means and deviations of the prior at first; then means add up over rounds, and deviations are the last told."""
+    model, D = Umbra(DETAILED, generator(1)), DETAILED.attr_dim
+    before, batch = (
+        Umbra(BEFORE, generator(1)),
+        SceneBatch(torch.rand(2, 2, 3, 16, 16), torch.ones(2, 2, dtype=torch.bool)),
+    )
+    model.load_state_dict(before.state_dict(), strict=False)
+    noise = model.draw_noise(batch, generator(2))
+    first = model.infer_posterior(batch, noise)
+    known = before.infer_posterior(batch, replace(noise, z_attr=noise.z_attr[..., :D]))
+    assert torch.equal(first.mu_attr[..., :D], known.mu_attr)
+    assert torch.equal(first.log_sigma_attr[..., :D], known.log_sigma_attr)
+    assert not first.mu_attr[..., D:].any()
+    assert not first.log_sigma_attr[..., D:].any()
+    [again] = model.infer_posteriors(batch, [noise])
+    assert torch.equal(again.mu_attr, first.mu_attr)
+    assert model.find_objects(batch, first, noise).mu_attr.shape == first.mu_attr.shape
+    assert model.glimpses is not None
+    one = model.glimpses(batch, first, model.drawing(batch, first), DETAILED.sigma_x)
+    two = model.looked_at(batch, first)
+    for told in (one, two):
+        assert torch.equal(told.mu_attr[..., :D], known.mu_attr)
+        torch.testing.assert_close(told.log_sigma_attr[..., D:], torch.full((2, 3, 3), -2.0))
+    assert one.mu_attr[..., D:].abs().min() > 0
+    torch.testing.assert_close(two.mu_attr[..., D:] - one.mu_attr[..., D:], one.mu_attr[..., D:], rtol=1, atol=0.2)
+
+
+def test_a_model_with_details_learns_answers_and_dreams() -> None:
+    """Who draws details and who tells them learn; a plain and a searched answer, and scenes from the prior, have them."""
+    model, batch = awake(DETAILED), some_batch()
+    losses = model(batch, UmbraSchedule().at(100_000), model.draw_noise(batch, generator()))
+    torch.autograd.backward(losses.minimised.mean())
+    assert model.glimpses is not None
+    for part in (boxed(model).f_box, model.glimpses.features, model.glimpses.to_object):
+        assert all(parameter.grad is not None and parameter.grad.any() for parameter in part.parameters())
+    for search in (None, Search(2, looks=1, refinement=2)):
+        answer = model.infer(batch, generator(), search=search)
+        assert answer.object_codes.shape == (2, 3, DETAILED.attr_dim + 3)
+        assert answer.decomposition().reconstruction.isfinite().all()
+    assert model.sample_codes(2, 3, generator()).objects.shape == (3, DETAILED.attr_dim + 3)
 
 
 # Weights.
@@ -216,11 +275,13 @@ def test_whose_boxes_a_model_has_that_starts_from_another() -> None:
 
 def test_older_settings_have_no_boxes_and_odd_sizes_are_refused() -> None:
     values = BEFORE.to_json()
-    del values["box_size"]
+    del values["box_size"], values["box_dim"]
     assert UmbraConfig.from_json(values) == BEFORE
     assert UmbraConfig.from_json(SMALL.to_json()) == SMALL
     with pytest.raises(UserError, match="multiple of 4"):
         replace(SMALL, box_size=10)
+    with pytest.raises(UserError, match="details need boxes and glimpses"):
+        replace(SMALL, box_dim=3)
 
 
 def test_boxes_learn_corners() -> None:
@@ -229,19 +290,20 @@ def test_boxes_learn_corners() -> None:
     With it fixed as it is then, the boxes alone bring the overlap up, on squares that neither was trained on."""
     centres = (torch.arange(32) + 0.5) / 16 - 1
 
-    def squares(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    def squares(count: int, seed: int) -> tuple[Latents, Tensor]:
         """Codes (angle, place, nothing more), and what they mean."""
         x, y, turn = torch.rand(3, count, 1, 1, generator=generator(seed)) * 2 - 1
         across, down, turn = centres - 0.6 * x, centres[:, None] - 0.6 * y, turn * torch.pi / 4
         u, v = across * turn.cos() + down * turn.sin(), down * turn.cos() - across * turn.sin()
-        codes = torch.cat([(4 * turn).cos(), (4 * turn).sin(), x, y], -1)[:, 0]
-        return nn.functional.pad(codes, (0, 5))[:, None, None], torch.maximum(u.abs(), v.abs()) < 0.3
+        codes = torch.cat([(4 * turn).cos(), (4 * turn).sin(), x, y, torch.zeros_like(x)], -1)
+        nothing = torch.zeros(count, 1, 8)
+        return Latents(nothing[..., :4], nothing[:, 0], codes, nothing[..., 0]), torch.maximum(u.abs(), v.abs()) < 0.3
 
     class Disc(nn.Module):
         """Of the area of the square."""
 
         def forward(self, code: Tensor) -> Tensor:
-            x, y = code[:, 2, None, None], code[:, 3, None, None]
+            x, y = code[:, 4 + 2, None, None], code[:, 4 + 3, None, None]
             distance = ((centres - 0.6 * x).square() + (centres[:, None] - 0.6 * y).square()).sqrt()
             return nn.functional.pad((20 * (0.34 - distance))[:, None], (0, 0, 0, 0, 0, 4))
 
@@ -252,14 +314,14 @@ def test_boxes_learn_corners() -> None:
     def overlap() -> float:
         codes, truth = squares(64, 1)
         with torch.no_grad():
-            found = generation.draw(codes)[:, 0] > 0
+            found = generation(codes).objects[:, 0] > 0
         return float(((found & truth).sum((1, 2)) / (found | truth).sum((1, 2))).mean())
 
     before = overlap()
     optimiser = torch.optim.Adam(generation.f_box.parameters(), 3e-3)
     for step in range(80):
         codes, truth = squares(16, 100 + step)
-        loss = nn.functional.binary_cross_entropy_with_logits(generation.draw(codes)[:, 0], truth.float())
+        loss = nn.functional.binary_cross_entropy_with_logits(generation(codes).objects[:, 0], truth.float())
         optimiser.zero_grad()
         torch.autograd.backward(loss)
         optimiser.step()

@@ -41,6 +41,11 @@ class Generation(nn.Module):
         # Paper: one output. The authors' runs have two more, the centre of the compactness noise.
         self.f_ord = MultiLayerPerceptron(view_dim + attr_dim, (hidden, hidden), 3)
 
+    @property
+    def code_dim(self) -> int:
+        """Of an object's whole code."""
+        return self.attr_dim
+
     @torch.no_grad()
     def start_channel(self, channel: int, value: float) -> None:
         """Where an output of the object decoder starts."""
@@ -61,14 +66,10 @@ class Generation(nn.Module):
         order, centre = torch.split(widen(self.f_ord(code_obj)), [1, 2], -1)
         return Decoded(
             background=self.f_bck(code_bck.flatten(0, 1)),
-            objects=self.draw(code_obj),
+            objects=self.f_shp_apc(code_obj.flatten(0, 2)),
             order=order.squeeze(-1),
             centre=centre.tanh(),
         )
-
-    def draw(self, code: Float[Tensor, "B M K D"]) -> Float[Tensor, "BMK channels H W"]:
-        """f_shp and f_apc of every object in every view."""
-        return self.f_shp_apc(code.flatten(0, 2))
 
     def prior(self, B: int, M: int, K: int, alpha: float, source: Source) -> Latents:
         """z_view, z_attr ~ N(0, I), rho ~ Beta(alpha / K, 1), z_prs ~ Ber(rho): lines 1, 2 of the generative model."""
@@ -77,7 +78,7 @@ class Generation(nn.Module):
         return Latents(
             z_view=source.normal(B, M, self.view_dim),
             z_bck=source.normal(B, self.background_dim),
-            z_attr=source.normal(B, K, self.attr_dim),
+            z_attr=source.normal(B, K, self.code_dim),
             logit_prs=binary_logit(present),
         )
 

@@ -5,6 +5,7 @@ and corners hardly ever (docs/research-log.md, entries 24 and 27). In its box an
 stands.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.ocloc.config import DecoderConfig
 from viewslots.methods.ocloc.generation import Generation, last_convolution
 from viewslots.methods.ocloc.networks import CompactDecoder
+from viewslots.methods.ocloc.variables import Decoded, Latents
 from viewslots.methods.spatial import paste, pixel_centres
 from viewslots.methods.umbra.config import BOX_STEP
 
@@ -31,23 +33,34 @@ TRACE = 1e-7
 
 
 class BoxedGeneration(Generation):
-    """What the object decoder says, and what `f_box` adds to that in the box around the shape."""
+    """What the object decoder says, and what `f_box` adds to that in the box around the shape.
 
-    def __init__(self, *, box_size: int, **sizes: Any) -> None:
+    An object's code has `box_dim` numbers more, its details, which `f_box` alone reads: an encoder that draws discs
+    does not tell how an object is turned, and its posteriors leave no room to.
+    """
+
+    def __init__(self, *, box_size: int, box_dim: int, **sizes: Any) -> None:
         super().__init__(**sizes)
-        self.f_box: nn.Module = CompactDecoder(box_decoder(box_size), self.view_dim + self.attr_dim + 4, DRAWN)
+        self.box_dim = box_dim
+        self.f_box: nn.Module = CompactDecoder(box_decoder(box_size), self.view_dim + self.code_dim + 4, DRAWN)
+
+    @property
+    def code_dim(self) -> int:
+        return self.attr_dim + self.box_dim
 
     def start(self) -> None:
         """It adds nothing."""
         nn.init.zeros_(last_convolution(self.f_box).weight)
 
-    def draw(self, code: Float[Tensor, "B M K D"]) -> Float[Tensor, "BMK channels H W"]:
-        first = super().draw(code)
-        boxes = boxes_of(widen(first[:, SHAPE]).sigmoid())
-        added = self.f_box(torch.cat([code.flatten(0, 2), boxes], -1))
-        H, W = first.shape[-2:]
-        pasted = paste(added, boxes[:, :2], boxes[:, 2:], (H, W))
-        return torch.cat([widen(first[:, :DRAWN]) + pasted, widen(first[:, DRAWN:])], 1)
+    def forward(self, latents: Latents) -> Decoded:
+        first = super().forward(replace(latents, z_attr=latents.z_attr[..., : self.attr_dim]))
+        drawn, (H, W) = widen(first.objects), first.objects.shape[-2:]
+        boxes = boxes_of(drawn[:, SHAPE].sigmoid())
+        views, objects = latents.z_view[:, :, None], latents.z_attr[:, None]
+        B, M, K = first.order.shape
+        code = torch.cat([views.expand(B, M, K, -1), objects.expand(B, M, K, -1)], -1).flatten(0, 2)
+        added = paste(self.f_box(torch.cat([code, boxes], -1)), boxes[:, :2], boxes[:, 2:], (H, W))
+        return replace(first, objects=torch.cat([drawn[:, :DRAWN] + added, drawn[:, DRAWN:]], 1))
 
 
 def box_decoder(size: int) -> DecoderConfig:

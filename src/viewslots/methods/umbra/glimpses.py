@@ -24,6 +24,9 @@ SEEN = 11
 """Channels of a glimpse: the picture and what the drawing misses of it, three each; of the layer its colours, complete
 shape and seen part."""
 
+TOLD = -2.0
+"""Log deviation of details as it starts. Each round says it anew; what else a code has is changed a little."""
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -42,13 +45,15 @@ def slope(gradient: Tensor) -> Tensor:
 
 
 class Glimpses(nn.Module):
-    """One round; all rounds share its weights. As it starts, it changes nothing."""
+    """One round; all rounds share its weights. As it starts, it changes nothing but details, which it tells at once:
+    while they are noise, nothing can learn to draw them."""
 
     def __init__(self, config: UmbraConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.size, hidden = config.glimpse_size, config.hidden
         given = 2 if config.glimpse_slopes else 1
-        self.sizes = [config.attr_dim, config.attr_dim, 2, 1]
+        self.attr_dim, D = config.attr_dim, config.attr_dim + config.box_dim
+        self.sizes = [D, D, 2, 1]
         layers: list[nn.Module] = []
         before, side = SEEN, self.size
         for channels in config.glimpse_channels:
@@ -57,15 +62,19 @@ class Glimpses(nn.Module):
         self.features = nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * side**2, hidden))
         self.of_place = nn.Linear(given * config.view_dim + 4, hidden)
         self.of_background = nn.Linear((given + 1) * config.background_dim, hidden, bias=False)
-        self.of_object = nn.Linear((given + 1) * config.attr_dim + 1, hidden, bias=False)
+        self.of_object = nn.Linear((given + 1) * D + 1, hidden, bias=False)
         self.both = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
         self.to_view = MultiLayerPerceptron(hidden, (hidden,), 2 * config.view_dim)
         self.to_background = MultiLayerPerceptron(hidden, (hidden,), 2 * config.background_dim)
         self.to_object = MultiLayerPerceptron(hidden, (hidden,), sum(self.sizes))
         initialise(self, generator)
+        details = slice(config.attr_dim, D)
         with torch.no_grad():
+            told = self.to_object.last.weight[details].clone()
             for head in (self.to_view, self.to_background, self.to_object):
                 head.last.weight.zero_()
+            self.to_object.last.weight[details] = told
+            self.to_object.last.bias[D:][details] = TOLD
 
     def forward(self, batch: SceneBatch, posterior: Posterior, drawing: Drawing, sigma_x: float) -> Posterior:
         """`drawing` is that of `posterior`. Gradients reach the posterior as if nothing had been looked at: what is
@@ -75,6 +84,7 @@ class Glimpses(nn.Module):
         mu_view, log_sigma_view = widen(self.to_view(over_layers(noticed, posterior.kappa.detach()))).chunk(2, -1)
         mu_bck, log_sigma_bck = widen(self.to_background(scene[:, 0])).chunk(2, -1)
         mu_attr, log_sigma_attr, tau, kappa = torch.split(widen(self.to_object(scene[:, 1:])), self.sizes, -1)
+        known = posterior.log_sigma_attr + log_sigma_attr
         return replace(
             posterior,
             mu_view=posterior.mu_view + mu_view,
@@ -82,7 +92,7 @@ class Glimpses(nn.Module):
             mu_bck=posterior.mu_bck + mu_bck,
             log_sigma_bck=posterior.log_sigma_bck + log_sigma_bck,
             mu_attr=posterior.mu_attr + mu_attr,
-            log_sigma_attr=posterior.log_sigma_attr + log_sigma_attr,
+            log_sigma_attr=torch.cat([known[..., : self.attr_dim], log_sigma_attr[..., self.attr_dim :]], -1),
             tau=posterior.tau * tau.exp(),
             logit_kappa=posterior.logit_kappa + kappa.squeeze(-1),
         )

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from viewslots.methods.contract import Search, TrainableMethod
@@ -15,7 +17,7 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import CODES, OF_OBJECTS, differentiable
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
 from viewslots.methods.umbra.boxes import BoxedGeneration
-from viewslots.methods.umbra.config import GLIMPSE_FIELDS, UmbraConfig, UmbraSchedule
+from viewslots.methods.umbra.config import BOX_FIELDS, GLIMPSE_FIELDS, UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.glimpses import Drawing, Glimpses, slope
 from viewslots.methods.umbra.image_model import SHADOW, ShadowedMixture
 from viewslots.types import SceneBatch
@@ -46,8 +48,22 @@ class Umbra(Ocloc):
     def build_generation(self) -> Generation:
         if not self.config.box_size:
             return super().build_generation()
-        boxed = functools.partial(BoxedGeneration, box_size=self.config.box_size)
+        boxed = functools.partial(BoxedGeneration, box_size=self.config.box_size, box_dim=self.config.box_dim)
         return build_generation(self.config, self.image_model.channels, boxed)
+
+    def infer_posterior(
+        self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "B"] | None = None
+    ) -> Posterior:
+        return self.with_details(super().infer_posterior(batch, noise, background_index))
+
+    def infer_posteriors(self, batch: SceneBatch, noises: Sequence[Noise]) -> list[Posterior]:
+        return [self.with_details(posterior) for posterior in super().infer_posteriors(batch, noises)]
+
+    def with_details(self, posterior: Posterior) -> Posterior:
+        """Algorithm 1 tells nothing of them: they are as likely as beforehand."""
+        room = (0, self.config.box_dim)
+        mu, log_sigma = F.pad(posterior.mu_attr, room), F.pad(posterior.log_sigma_attr, room)
+        return replace(posterior, mu_attr=mu, log_sigma_attr=log_sigma)
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         found = super().estimate_views(batch, given, noise)
@@ -55,7 +71,8 @@ class Umbra(Ocloc):
 
     def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         """Glimpses see them on the background and from the viewpoints that are given."""
-        found, known = super().find_objects(batch, given, noise), (*OF_BACKGROUND, *OF_VIEWS)
+        found = self.with_details(super().find_objects(batch, given, noise))
+        known = (*OF_BACKGROUND, *OF_VIEWS)
         if not self.config.glimpses:
             return found
         return self.looked_at(batch, replace(found, **{name: getattr(given, name) for name in known}), keep=known)
@@ -98,8 +115,7 @@ class Umbra(Ocloc):
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
-            lacks = [] if other.config.box_size else ["box_size"]
-            lacks += [] if other.config.glimpses else GLIMPSE_FIELDS
+            lacks = [*([] if other.config.box_size else BOX_FIELDS), *([] if other.config.glimpses else GLIMPSE_FIELDS)]
             return replace(other.config, **{name: getattr(config, name) for name in lacks})
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
