@@ -1,12 +1,18 @@
 """Statistics and errors of many pictures, as measure_typical.py takes them: one .npz a model.
 
 python tools/read_scenes.py src/viewslots/shipped/umbra umbra.npz cuda [NAME=FILE.h5 ...]
+python tools/read_scenes.py --render clevr-m1 known.npz cpu
+python tools/read_scenes.py src/viewslots/shipped/umbra umbra.npz cpu known.npz
+
+The second draws the known scenes alone and the third takes them: without a GPU that is half of the time, and any number
+of models can read them.
 
 Scenes of the data that the model was trained on, of seeds that no training has used, four views each, and of other
 kinds; answered as the method answers by default. Files have groups with `image` [S, M, H, W, 3].
 """
 
 import json
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +45,11 @@ CHANGED = {
 """Of known scenes: what is near to them, and yet unknown."""
 
 
-def known_scenes(preset: str, seed: int, count: int, device: str) -> np.ndarray:
+def known_scenes(preset: str, device: str) -> dict[str, np.ndarray]:
+    return {name: rendered(preset, seed, count, device) for name, (seed, count) in KNOWN.items()}
+
+
+def rendered(preset: str, seed: int, count: int, device: str) -> np.ndarray:
     world, made = data_preset(preset).world(None), []
     for first in range(0, count, AT_ONCE):
         drawn = [world.sample(seed, "test1", index) for index in range(first, first + AT_ONCE)]
@@ -68,20 +78,30 @@ def read(reader: Reader, images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
 
 def main(folder: str, out: str, device: str, *files: str) -> None:
     reader, preset = Reader(load_run(folder).requires_grad_(False).to(device)), str(run_preset(folder)["world"])
-    kinds = {} if files else {name: known_scenes(preset, *what, device) for name, what in KNOWN.items()}
-    if not files:
+    kinds: dict[str, np.ndarray] = {}
+    if files[:1] and files[0].endswith(".npz"):
+        with np.load(files[0]) as opened:
+            assert str(opened["preset"]) == preset, f"{files[0]} has scenes of {opened['preset']}, not of {preset}"
+            kinds = {name: opened[name] for name in KNOWN}
+    elif not files:
+        kinds = known_scenes(preset, device)
+    if kinds:
         kinds |= other_kinds(OTHERS) | {name: change(kinds["new"][:OTHERS]) for name, change in CHANGED.items()}
-    for name, _, file in (pair.partition("=") for pair in files):
+    for name, _, file in (pair.partition("=") for pair in files if not pair.endswith(".npz")):
         with h5py.File(file) as opened:
             kinds[name] = np.concatenate([group["image"][:, :VIEWS] for group in opened.values()])
     found = {}
     for name, images in kinds.items():
         found |= {f"{name}/{key}": value for key, value in zip(KEYS, read(reader, images), strict=True)}
         print(name, *images.shape, flush=True)
-    command = {"command": f"python tools/read_scenes.py {folder} {Path(out).name} {device}"}
+    words = ["python", "tools/read_scenes.py", folder, Path(out).name, device, *(Path(file).name for file in files)]
+    command = {"command": shlex.join(words)}
     np.savez(Path(out), about=json.dumps(provenance() | command), **found)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # what stays on the CPU is small
-    main(*sys.argv[1:])
+    if sys.argv[1] == "--render":
+        np.savez(sys.argv[3], preset=sys.argv[2], **known_scenes(sys.argv[2], sys.argv[4]))
+    else:
+        main(*sys.argv[1:])

@@ -89,13 +89,15 @@ def test_methods_by_name() -> None:
 
 
 def test_how_far_a_method_searches_unless_told_otherwise() -> None:
-    """The paper's methods not at all; Umbra by all that there is."""
-    assert Ocloc.default_search is None
-    assert PerView.default_search is None
-    own = Umbra.default_search
+    """The paper's methods not at all; Umbra by all that there is, with fewer gradient steps after glimpses."""
+    assert Ocloc(SMALL_OCLOC).default_search is None
+    assert PerView(SMALL_OCLOC).default_search is None
+    own = Umbra(UmbraConfig(**vars(SMALL_OCLOC))).default_search
     assert own == Search(starts=4, looks=1, refinement=30)
-    assert min(own.starts - 1, own.looks, own.refinement) > 0
     assert own.draws == 5
+    after = Umbra(UmbraConfig(**vars(SMALL_OCLOC), glimpses=1)).default_search
+    assert (after.starts, after.looks) == (own.starts, own.looks)
+    assert after.refinement < own.refinement
     assert Search().draws == 1
 
 

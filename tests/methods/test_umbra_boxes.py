@@ -229,7 +229,7 @@ def test_algorithm_1_knows_no_details_and_glimpses_tell_them_anew_each_round() -
 
 
 def test_a_model_with_details_learns_answers_and_dreams() -> None:
-    """Who draws details and who tells them learn; a plain and a searched answer, and scenes from the prior, have them."""
+    """Who draws and who tells them learn; a plain and a searched answer, and scenes from the prior, have them."""
     model, batch = awake(DETAILED), some_batch()
     losses = model(batch, UmbraSchedule().at(100_000), model.draw_noise(batch, generator()))
     torch.autograd.backward(losses.minimised.mean())

@@ -138,8 +138,11 @@ class Method(Protocol):
     """Whether they are ViewpointAnswers."""
     searches: ClassVar[bool]
     """Whether `infer` can take a Search."""
-    default_search: ClassVar[Search | None]
-    """How it answers unless told otherwise: the same in what is scored and in what is shown."""
+
+    @property
+    def default_search(self) -> Search | None:
+        """How it answers unless told otherwise: the same in what is scored and in what is shown."""
+        ...
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -232,12 +235,16 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
     needs_camera: ClassVar[bool] = False
     shows_new_views: ClassVar[bool] = False
     has_viewpoints: ClassVar[bool] = False
-    default_search: ClassVar[Search | None] = None
     searches: ClassVar[bool] = False
     """Whether `infer` can take a Search."""
     capturable: ClassVar[bool] = True
     """Whether a step may become one CUDA graph: fixed shapes, and no look at a value on the host."""
     config: C
+
+    @property
+    def default_search(self) -> Search | None:
+        """None: one pass."""
+        return None
 
     @abstractmethod
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Any:

@@ -24,7 +24,7 @@ SEEN = 11
 """Channels of a glimpse: the picture and what the drawing misses of it, three each; of the layer its colours, complete
 shape and seen part."""
 
-TOLD = -2.0
+TOLD = -3.0
 """Log deviation of details as it starts. Each round says it anew; what else a code has is changed a little."""
 
 

@@ -24,6 +24,8 @@ from viewslots.types import SceneBatch
 
 ADDED = ("glimpses.", "generation.f_box.")
 """How the names of weights begin that a trained model may do without, or get later."""
+FROM_SCRATCH, AFTER_GLIMPSES = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=1, refinement=5)
+"""The first was chosen in entry 15 of docs/research-log.md, the second in entry 27."""
 OF_VIEWS = ("mu_view", "log_sigma_view")
 OF_BACKGROUND = ("mu_bck", "log_sigma_bck")
 
@@ -34,8 +36,6 @@ class Umbra(Ocloc):
     name = "umbra"
     config_class = UmbraConfig
     schedule_class = UmbraSchedule
-    default_search = Search(starts=4, looks=1, refinement=30)
-
     config: UmbraConfig
 
     def __init__(self, config: UmbraConfig, generator: torch.Generator | None = None) -> None:
@@ -44,6 +44,11 @@ class Umbra(Ocloc):
         if isinstance(self.generation, BoxedGeneration):
             self.generation.start()
         self.glimpses = Glimpses(config, generator) if config.glimpses else None
+
+    @property
+    def default_search(self) -> Search:
+        """Glimpses have done most of what gradient steps do."""
+        return AFTER_GLIMPSES if self.config.glimpses else FROM_SCRATCH
 
     def build_generation(self) -> Generation:
         if not self.config.box_size:
