@@ -1,4 +1,4 @@
-"""Umbra's second look: what is seen in boxes by hand, where gradients go, and that it starts as nothing."""
+"""Umbra's second look: boxes and what is seen in them by hand, where gradients go, and that it starts as nothing."""
 
 from dataclasses import replace
 
@@ -14,9 +14,8 @@ from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import PRUNED, joined, most_likely, parted, pruned, searched, still, with_objects
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior, Rendering
-from viewslots.methods.umbra.boxes import boxes_of
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
-from viewslots.methods.umbra.glimpses import SEEN, glimpses_of, layer_maps, over_layers, with_picture
+from viewslots.methods.umbra.glimpses import SEEN, boxes_of, glimpses_of, layer_maps, over_layers
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch
 
@@ -58,7 +57,53 @@ def drawn(model: Umbra, posterior: Posterior) -> Rendering:
     return model.render(means_of(posterior), model.annealed())
 
 
-# What is seen.
+# Boxes.
+
+
+def test_the_box_of_a_rectangle_by_hand() -> None:
+    """Columns 2 to 9 and rows 8 to 11 of 16: eight wide, so a standard deviation of sqrt((64 - 1) / 12) pixels."""
+    shape = torch.zeros(1, 1, 1, 16, 16)
+    shape[..., 8:12, 2:10] = 1.0
+    whole, box = boxes_of(shape)[0, 0].unbind(0)
+    assert whole.tolist() == [1, 1, 0, 0]
+    half, across, down = 3 * ((64 - 1) / 12) ** 0.5 / 8, (6 - 8) / 8, (10 - 8) / 8
+    torch.testing.assert_close(box, torch.tensor([half, half, across, down]), atol=1e-3, rtol=0)
+
+
+def test_the_faint_surroundings_of_a_small_object_do_not_widen_its_box() -> None:
+    """Four pixels among 4,096 that are there by a tenth: a standard deviation of half a pixel."""
+    shape = torch.full((1, 1, 1, 64, 64), 0.1)
+    shape[..., 20:22, 40:42] = 0.9
+    half, _, across, down = boxes_of(shape)[0, 0, 1].tolist()
+    assert half == pytest.approx(0.2)
+    assert (across, down) == (pytest.approx((41 - 32) / 32, abs=0.01), pytest.approx((21 - 32) / 32, abs=0.01))
+
+
+@pytest.mark.parametrize("size", [(16, 32), (72, 96)])
+def test_where_nothing_is_drawn_in_an_oblong_picture(size: tuple[int, int]) -> None:
+    """A square that holds the picture; nothing of it is left out."""
+    wide, high, across, down = boxes_of(torch.zeros(1, 1, 1, *size))[0, 0, 1].tolist()
+    assert min(wide, high) == pytest.approx(1.0)
+    assert wide * size[1] == pytest.approx(high * size[0])
+    assert (across, down) == (pytest.approx(0, abs=1e-5), pytest.approx(0, abs=1e-5))
+
+
+def test_where_nothing_is_drawn_the_box_is_the_picture_and_no_box_is_tiny() -> None:
+    shapes = torch.zeros(1, 1, 2, 16, 16)
+    shapes[0, 0, 1, 5, 5] = 1.0
+    nothing, dot = boxes_of(shapes)[0, 0, 1:].unbind(0)
+    torch.testing.assert_close(nothing, torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    assert dot[:2].min() >= 0.2
+    torch.testing.assert_close(dot[2:], torch.full((2,), (5.5 - 8) / 8), atol=0.03, rtol=0)
+
+
+def test_boxes_are_square_in_pixels() -> None:
+    """A square of 6 x 6 pixels in a picture of 16 x 32."""
+    shape = torch.zeros(1, 1, 1, 16, 32)
+    shape[..., 4:10, 10:16] = 1.0
+    wide, high = boxes_of(shape)[0, 0, 1, :2].tolist()
+    assert wide * 32 == pytest.approx(high * 16)
+    assert high * 8 == pytest.approx(3 * (35 / 12) ** 0.5, rel=0.03)
 
 
 def test_what_is_seen_of_a_layer() -> None:
@@ -66,7 +111,7 @@ def test_what_is_seen_of_a_layer() -> None:
     model, batch = awake(), some_batch()
     posterior = looked(model, batch, model.draw_noise(batch, generator()))
     shown = drawn(model, posterior)
-    boxes = with_picture(boxes_of(shown.logit_shp.sigmoid()))
+    boxes = boxes_of(shown.logit_shp.sigmoid())
     seen = glimpses_of(layer_maps(batch.image, shown, 0.1), boxes, 8)
     assert seen.shape == (2, 2, 4, SEEN, 8, 8)
     b, m, k = 0, 1, 1

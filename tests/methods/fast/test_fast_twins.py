@@ -105,7 +105,6 @@ def gradients(model: Trained, called: nn.Module, batch: SceneBatch, noise: Noise
 
 CASES = [(kind, config) for kind in (Ocloc, PerView) for config in CONFIGS.values()]
 CASES += [(Umbra, with_shadows(CONFIGS[name])) for name in ("paper", "compact", "compact, wide")]
-CASES += [(Umbra, replace(with_shadows(CONFIGS["compact, wide"]), box_size=8))]
 
 
 @pytest.mark.parametrize(("kind", "config"), CASES)

@@ -1,7 +1,5 @@
 """From a config to networks: which part takes which size, and where its weights start."""
 
-from collections.abc import Callable
-
 import torch
 
 from viewslots.methods.layers import FeatureNetwork
@@ -36,9 +34,9 @@ def build_inference(config: OclocConfig, view_codes: SharedViewCodes) -> Inferen
     )
 
 
-def build_generation(config: OclocConfig, channels: int, kind: Callable[..., Generation] = Generation) -> Generation:
+def build_generation(config: OclocConfig, channels: int) -> Generation:
     objects, background = config.object_decoder, config.background_decoder
-    return kind(
+    return Generation(
         object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, channels),
         background_decoder=DECODERS[background.kind](background, config.view_dim + config.background_dim, 3),
         view_dim=config.view_dim,

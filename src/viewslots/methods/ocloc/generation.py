@@ -41,11 +41,6 @@ class Generation(nn.Module):
         # Paper: one output. The authors' runs have two more, the centre of the compactness noise.
         self.f_ord = MultiLayerPerceptron(view_dim + attr_dim, (hidden, hidden), 3)
 
-    @property
-    def code_dim(self) -> int:
-        """Of an object's whole code."""
-        return self.attr_dim
-
     @torch.no_grad()
     def start_channel(self, channel: int, value: float) -> None:
         """Where an output of the object decoder starts."""
@@ -55,7 +50,7 @@ class Generation(nn.Module):
 
     def last_layer(self) -> nn.Conv2d:
         """Of the object decoder. For each channel it may have several outputs in a row: sub-pixels."""
-        return last_convolution(self.f_shp_apc)
+        return [module for module in self.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
 
     def forward(self, latents: Latents) -> Decoded:
         """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'."""
@@ -78,13 +73,9 @@ class Generation(nn.Module):
         return Latents(
             z_view=source.normal(B, M, self.view_dim),
             z_bck=source.normal(B, self.background_dim),
-            z_attr=source.normal(B, K, self.code_dim),
+            z_attr=source.normal(B, K, self.attr_dim),
             logit_prs=binary_logit(present),
         )
-
-
-def last_convolution(network: nn.Module) -> nn.Conv2d:
-    return [module for module in network.modules() if isinstance(module, nn.Conv2d)][-1]
 
 
 def binary_logit(value: Tensor) -> Tensor:

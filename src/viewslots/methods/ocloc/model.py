@@ -26,7 +26,7 @@ from viewslots.methods.inputs import check_slots, check_views
 from viewslots.methods.noise import Source
 from viewslots.methods.ocloc.build import build_generation, build_inference, start_at
 from viewslots.methods.ocloc.config import OclocConfig
-from viewslots.methods.ocloc.generation import Generation, binary_logit
+from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.image_model import ImageModel, WeightedSum
 from viewslots.methods.ocloc.inference import SharedViewCodes
 from viewslots.methods.ocloc.networks import BaselineNetwork, initialise
@@ -64,15 +64,12 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         self.image_model = image_model or WeightedSum(config.sigma_x)
         # In the order in which their weights are drawn.
         self.inference = build_inference(config, view_codes or SharedViewCodes())
-        self.generation = self.build_generation()
+        self.generation = build_generation(config, self.image_model.channels)
         baseline = BaselineNetwork(config.nvil.channels, config.nvil.hidden, config.image_size)
         self.nvil = Nvil(baseline, config.nvil)
         initialise(self, generator or torch.Generator().manual_seed(0))
         start_at(self.inference, self.generation, config)
         self.image_model.start(self.generation)
-
-    def build_generation(self) -> Generation:
-        return build_generation(self.config, self.image_model.channels)
 
     @classmethod
     def sized(cls, config: OclocConfig, height: int, width: int) -> OclocConfig:
@@ -137,7 +134,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
             background=source.gumbel(B, K + 1),
             z_view=source.normal(B, M, *axes, config.view_dim),
             z_bck=source.normal(B, config.background_dim),
-            z_attr=source.normal(B, K, self.generation.code_dim),
+            z_attr=source.normal(B, K, config.attr_dim),
             z_prs=source.logistic(B, K),
             z_shp=source.logistic(B, M, K, *((H, W) if self.image_model.samples_shapes else (0, 0))),
             appearance=source.normal(B, M, K, 3, H, W),

@@ -8,11 +8,6 @@ from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.schedules import linear
 
-BOX_FIELDS = ("box_size", "box_dim")
-GLIMPSE_FIELDS = ("glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels")
-BOX_STEP = 4
-"""Pixels of a box for one place of the map from which it is drawn, along a side."""
-
 
 @dataclass(frozen=True)
 class UmbraConfig(OclocConfig):
@@ -30,10 +25,6 @@ class UmbraConfig(OclocConfig):
     """Nats for every pixel of full shadow: else a shadow takes the edge of an object, which has a price."""
     object_cost: Amount = 20.0
     """Nats for every object present: a second copy of one explains less."""
-    box_size: Whole = 0
-    """Pixels of a side of the box, around what the object decoder draws, in which another one adds to it; 0: none."""
-    box_dim: Whole = 0
-    """Details: numbers of an object's code, beyond attr_dim, that its box alone reads and glimpses alone tell."""
     glimpses: Whole = 0
     """Rounds after Algorithm 1 in which every layer looks at the box where it is drawn, and changes its code."""
     glimpse_slopes: bool = True
@@ -43,14 +34,7 @@ class UmbraConfig(OclocConfig):
     glimpse_channels: tuple[int, ...] = (32, 64, 64)
     """Of the convolutions that see it; each halves its sides."""
 
-    later = frozenset({*BOX_FIELDS, *GLIMPSE_FIELDS})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.box_size % BOX_STEP:
-            raise UserError(f"model.box_size is {self.box_size}; it must be a multiple of {BOX_STEP}")
-        if self.box_dim and not (self.box_size and self.glimpses):
-            raise UserError(f"model.box_dim is {self.box_dim}; details need boxes and glimpses (box_size, glimpses)")
+    later = frozenset({"glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels"})
 
 
 FADED = ("mixture", "costs")

@@ -15,17 +15,21 @@ from viewslots.methods.layers import MultiLayerPerceptron
 from viewslots.methods.ocloc.inference import mean_over_views
 from viewslots.methods.ocloc.networks import initialise
 from viewslots.methods.ocloc.variables import Posterior, Rendering
-from viewslots.methods.spatial import crop
-from viewslots.methods.umbra.boxes import boxes_of
+from viewslots.methods.spatial import crop, pixel_centres
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.types import SceneBatch
 
 SEEN = 11
 """Channels of a glimpse: the picture and what the drawing misses of it, three each; of the layer its colours, complete
 shape and seen part."""
-
-TOLD = -3.0
-"""Log deviation of details as it starts. Each round says it anew; what else a code has is changed a little."""
+ROOM = 3.0
+"""Half the side of a box, in standard deviations of the shape in it: 1.5 radii of a disc."""
+LEAST_HALF = 0.2
+"""Half the side of the smallest box; the picture is [-1, 1]."""
+EDGE = 0.2
+"""Fainter parts of a shape do not count: spread over a picture they would weigh more than a small object."""
+TRACE = 1e-7
+"""Added to every pixel of a shape: where nothing is drawn, the box is the whole picture."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,13 @@ def slope(gradient: Tensor) -> Tensor:
 
 
 class Glimpses(nn.Module):
-    """One round; all rounds share its weights. As it starts, it changes nothing but details, which it tells at once:
-    while they are noise, nothing can learn to draw them."""
+    """One round; all rounds share its weights. As it starts, it changes nothing."""
 
     def __init__(self, config: UmbraConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.size, hidden = config.glimpse_size, config.hidden
         given = 2 if config.glimpse_slopes else 1
-        self.attr_dim, D = config.attr_dim, config.attr_dim + config.box_dim
-        self.sizes = [D, D, 2, 1]
+        self.sizes = [config.attr_dim, config.attr_dim, 2, 1]
         layers: list[nn.Module] = []
         before, side = SEEN, self.size
         for channels in config.glimpse_channels:
@@ -62,19 +64,15 @@ class Glimpses(nn.Module):
         self.features = nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * side**2, hidden))
         self.of_place = nn.Linear(given * config.view_dim + 4, hidden)
         self.of_background = nn.Linear((given + 1) * config.background_dim, hidden, bias=False)
-        self.of_object = nn.Linear((given + 1) * D + 1, hidden, bias=False)
+        self.of_object = nn.Linear((given + 1) * config.attr_dim + 1, hidden, bias=False)
         self.both = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
         self.to_view = MultiLayerPerceptron(hidden, (hidden,), 2 * config.view_dim)
         self.to_background = MultiLayerPerceptron(hidden, (hidden,), 2 * config.background_dim)
         self.to_object = MultiLayerPerceptron(hidden, (hidden,), sum(self.sizes))
         initialise(self, generator)
-        details = slice(config.attr_dim, D)
         with torch.no_grad():
-            told = self.to_object.last.weight[details].clone()
             for head in (self.to_view, self.to_background, self.to_object):
                 head.last.weight.zero_()
-            self.to_object.last.weight[details] = told
-            self.to_object.last.bias[D:][details] = TOLD
 
     def forward(self, batch: SceneBatch, posterior: Posterior, drawing: Drawing, sigma_x: float) -> Posterior:
         """`drawing` is that of `posterior`. Gradients reach the posterior as if nothing had been looked at: what is
@@ -84,7 +82,6 @@ class Glimpses(nn.Module):
         mu_view, log_sigma_view = widen(self.to_view(over_layers(noticed, posterior.kappa.detach()))).chunk(2, -1)
         mu_bck, log_sigma_bck = widen(self.to_background(scene[:, 0])).chunk(2, -1)
         mu_attr, log_sigma_attr, tau, kappa = torch.split(widen(self.to_object(scene[:, 1:])), self.sizes, -1)
-        known = posterior.log_sigma_attr + log_sigma_attr
         return replace(
             posterior,
             mu_view=posterior.mu_view + mu_view,
@@ -92,7 +89,7 @@ class Glimpses(nn.Module):
             mu_bck=posterior.mu_bck + mu_bck,
             log_sigma_bck=posterior.log_sigma_bck + log_sigma_bck,
             mu_attr=posterior.mu_attr + mu_attr,
-            log_sigma_attr=torch.cat([known[..., : self.attr_dim], log_sigma_attr[..., self.attr_dim :]], -1),
+            log_sigma_attr=posterior.log_sigma_attr + log_sigma_attr,
             tau=posterior.tau * tau.exp(),
             logit_kappa=posterior.logit_kappa + kappa.squeeze(-1),
         )
@@ -101,7 +98,7 @@ class Glimpses(nn.Module):
         self, maps: Float[Tensor, "B M L C H W"], posterior: Posterior, drawing: Drawing
     ) -> Float[Tensor, "B M L D"]:
         """What each layer makes of its glimpse of each view."""
-        boxes = with_picture(boxes_of(drawing.shown.logit_shp.sigmoid()))
+        boxes = boxes_of(drawing.shown.logit_shp.sigmoid())
         view = torch.cat([posterior.mu_view, drawing.slope_view], -1)[:, :, None].expand(-1, -1, boxes.shape[2], -1)
         place = torch.cat([view, boxes], -1).detach()
         background = torch.cat([posterior.mu_bck, posterior.log_sigma_bck, drawing.slope_bck], -1).detach()
@@ -120,10 +117,24 @@ def over_layers(noticed: Float[Tensor, "B M L D"], kappa: Float[Tensor, "B K"]) 
     return (noticed * weights).sum(2)
 
 
-def with_picture(boxes: Float[Tensor, "B M K 4"]) -> Float[Tensor, "B M L 4"]:
-    """The background's box, first, is the picture."""
-    whole = torch.cat([torch.ones_like(boxes[:, :, :1, :2]), torch.zeros_like(boxes[:, :, :1, 2:])], -1)
-    return torch.cat([whole, boxes], 2)
+@full_precision
+def boxes_of(shapes: Float[Tensor, "B M K H W"]) -> Float[Tensor, "B M L 4"]:
+    """Half the sides and the centre, (x, y), of a square box around each shape; of the background, the picture.
+
+    Square in pixels: sides differ where those of the picture do, and the largest box has the picture's longer side.
+    """
+    H, W = shapes.shape[-2:]
+    weights = (shapes - EDGE).clamp(min=0) + TRACE
+    weights = weights / weights.sum((-2, -1), keepdim=True)
+    across, down = pixel_centres(W, shapes), pixel_centres(H, shapes)
+    rows, columns = weights.sum(-1), weights.sum(-2)
+    x, y = (columns * across).sum(-1), (rows * down).sum(-1)
+    wide = (columns * (across - x[..., None]).square()).sum(-1) * (W / H)
+    high = (rows * (down - y[..., None]).square()).sum(-1) * (H / W)
+    half = (ROOM * torch.maximum(wide, high).sqrt()).clamp(LEAST_HALF, max(W / H, H / W) ** 0.5)
+    objects = torch.stack([half * (H / W) ** 0.5, half * (W / H) ** 0.5, x, y], -1)
+    whole = torch.cat([torch.ones_like(x[..., :1]), torch.zeros_like(x[..., :1])], -1).repeat_interleave(2, -1)
+    return torch.cat([whole[:, :, None], objects], 2)
 
 
 @full_precision

@@ -1,29 +1,23 @@
 """Umbra: a trained OCLOC that learns what shadows are, sharper shapes, and not to count an object twice."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from viewslots.methods.contract import Search, TrainableMethod
-from viewslots.methods.ocloc.build import build_generation
-from viewslots.methods.ocloc.generation import Generation
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import CODES, OF_OBJECTS, differentiable
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
-from viewslots.methods.umbra.boxes import BoxedGeneration
-from viewslots.methods.umbra.config import BOX_FIELDS, GLIMPSE_FIELDS, UmbraConfig, UmbraSchedule
+from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.glimpses import Drawing, Glimpses, slope
 from viewslots.methods.umbra.image_model import SHADOW, ShadowedMixture
 from viewslots.types import SceneBatch
 
-ADDED = ("glimpses.", "generation.f_box.")
-"""How the names of weights begin that a trained model may do without, or get later."""
+GLIMPSES = "glimpses."
+"""How the names of their weights begin."""
 FROM_SCRATCH, AFTER_GLIMPSES = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=1, refinement=5)
 """The first was chosen in entry 15 of docs/research-log.md, the second in entry 27."""
 OF_VIEWS = ("mu_view", "log_sigma_view")
@@ -41,8 +35,6 @@ class Umbra(Ocloc):
     def __init__(self, config: UmbraConfig, generator: torch.Generator | None = None) -> None:
         generator = generator or torch.Generator().manual_seed(0)
         super().__init__(config, generator, image_model=ShadowedMixture(config))
-        if isinstance(self.generation, BoxedGeneration):
-            self.generation.start()
         self.glimpses = Glimpses(config, generator) if config.glimpses else None
 
     @property
@@ -50,34 +42,13 @@ class Umbra(Ocloc):
         """Glimpses have done most of what gradient steps do."""
         return AFTER_GLIMPSES if self.config.glimpses else FROM_SCRATCH
 
-    def build_generation(self) -> Generation:
-        if not self.config.box_size:
-            return super().build_generation()
-        boxed = functools.partial(BoxedGeneration, box_size=self.config.box_size, box_dim=self.config.box_dim)
-        return build_generation(self.config, self.image_model.channels, boxed)
-
-    def infer_posterior(
-        self, batch: SceneBatch, noise: Noise, background_index: Int[Tensor, "B"] | None = None
-    ) -> Posterior:
-        return self.with_details(super().infer_posterior(batch, noise, background_index))
-
-    def infer_posteriors(self, batch: SceneBatch, noises: Sequence[Noise]) -> list[Posterior]:
-        return [self.with_details(posterior) for posterior in super().infer_posteriors(batch, noises)]
-
-    def with_details(self, posterior: Posterior) -> Posterior:
-        """Algorithm 1 tells nothing of them: they are as likely as beforehand."""
-        room = (0, self.config.box_dim)
-        mu, log_sigma = F.pad(posterior.mu_attr, room), F.pad(posterior.log_sigma_attr, room)
-        return replace(posterior, mu_attr=mu, log_sigma_attr=log_sigma)
-
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         found = super().estimate_views(batch, given, noise)
         return self.looked_at(batch, found, keep=(*OF_BACKGROUND, *OF_OBJECTS))
 
     def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         """Glimpses see them on the background and from the viewpoints that are given."""
-        found = self.with_details(super().find_objects(batch, given, noise))
-        known = (*OF_BACKGROUND, *OF_VIEWS)
+        found, known = super().find_objects(batch, given, noise), (*OF_BACKGROUND, *OF_VIEWS)
         if not self.config.glimpses:
             return found
         return self.looked_at(batch, replace(found, **{name: getattr(given, name) for name in known}), keep=known)
@@ -115,30 +86,33 @@ class Umbra(Ocloc):
 
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
-        """All of another Umbra's, but boxes and glimpses where it has none; from an OCLOC its sizes, but how sharply
-        pictures are compared is its own."""
+        """All of another Umbra's, but glimpses where it has none; from an OCLOC its sizes, but how sharply pictures are
+        compared is its own."""
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
-            lacks = [*([] if other.config.box_size else BOX_FIELDS), *([] if other.config.glimpses else GLIMPSE_FIELDS)]
-            return replace(other.config, **{name: getattr(config, name) for name in lacks})
+            own = {name: getattr(config, name) for name in UmbraConfig.later}  # all that glimpses are
+            return other.config if other.config.glimpses else replace(other.config, **own)
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
-        """An OCLOC's weights too: its object decoder gets one more channel, the shadow as it starts. Boxes and glimpses
-        that only one of the two has are left out, or begin anew."""
+        """An OCLOC's weights too: its object decoder gets one more channel, the shadow as it starts. Glimpses that only
+        one of the two has are left out, or begin anew."""
         if type(other) not in (Ocloc, Umbra):
             return None
         own, given = self.state_dict(), dict(other.state_dict())
-        if type(other) is Ocloc and given.keys() >= {name for name in own if not name.startswith(ADDED)}:
+        if type(other) is Ocloc and given.keys() >= own.keys() - self.glimpse_names():
             for name in self.last_layer_names():
                 shadow = own[name].chunk(self.image_model.channels)[SHADOW]
                 given[name] = torch.cat([given[name], shadow.to(given[name])])
-        for part in ADDED:
-            mine = {name: value for name, value in own.items() if name.startswith(part)}
-            if not mine or not any(name in given for name in mine):
-                given = {name: value for name, value in given.items() if not name.startswith(part)} | mine
+        if self.glimpses is None or not any(name in given for name in self.glimpse_names()):
+            given = {name: value for name, value in given.items() if not name.startswith(GLIMPSES)}
+            given |= {name: own[name] for name in self.glimpse_names()}
         return self.with_own_baseline(given) if given.keys() == own.keys() else None
+
+    def glimpse_names(self) -> set[str]:
+        """In the state of the whole model."""
+        return set() if self.glimpses is None else {GLIMPSES + name for name in self.glimpses.state_dict()}
 
     def last_layer_names(self) -> list[str]:
         """Of the parameters of the object decoder's last layer, in the state of the whole model."""

@@ -12,9 +12,6 @@ from viewslots.methods.ocloc.fast.attention import ProjectedAttention
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import CompactDecoder, DenseDecoder
 
-DECODERS = {"f_shp_apc", "f_bck", "f_box"}
-"""Parts of a generation that draw pictures."""
-
 
 def accelerated(model: Ocloc) -> Ocloc:
     """The fast twin of a model on its present device: the same parameters and buffers, other ways to compute.
@@ -26,9 +23,8 @@ def accelerated(model: Ocloc) -> Ocloc:
     fast.inference = view_of(model.inference, ProjectedAttention)
     fast.inference.g_feat = fold_features(model.inference.g_feat)
     fast.generation = view_of(model.generation, type(model.generation))
-    for name, network in model.generation.named_children():
-        if name in DECODERS:
-            setattr(fast.generation, name, fold_decoder(network))
+    for name in ("f_shp_apc", "f_bck"):
+        setattr(fast.generation, name, fold_decoder(model.generation.get_submodule(name)))
     return fast
 
 
