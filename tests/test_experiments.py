@@ -153,7 +153,7 @@ def test_second_stages_start_from_the_first() -> None:
 def test_glimpses_are_taught_alone(data: str) -> None:
     """To an umbra as it was trained, cold from the first step, at a rate that falls to a tenth."""
     made, trained = experiment(f"umbra-glimpses/{data}"), experiment(f"umbra/{data}")
-    assert made.model == replace(trained.model, glimpses=1)
+    assert made.model == replace(trained.model, glimpses=3, rounds=4)
     assert (made.views, made.test_slots, made.tuning) == (trained.views, trained.test_slots, None)
     assert made.optimisation.parts == ("glimpses",)
     assert made.optimisation.learning_rate_at(made.schedule.steps) == pytest.approx(1e-4)

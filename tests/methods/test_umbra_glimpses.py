@@ -363,8 +363,8 @@ def test_trained_models_without_glimpses_go_on_with_them() -> None:
 
 
 def test_whose_glimpses_a_model_has_that_starts_from_another() -> None:
-    """Its own where the other has none, else the other's."""
-    wish, other = replace(SMALL, glimpses=1), replace(BEFORE, sigma_x=0.3)
+    """Its own where the other has none, with the rounds that go with them, else the other's."""
+    wish, other = replace(SMALL, glimpses=1, rounds=5), replace(BEFORE, sigma_x=0.3)
     assert Umbra.config_from(wish, Umbra(other)) == replace(wish, sigma_x=0.3)
     assert Umbra.config_from(BEFORE, Umbra(wish)) == wish
     assert Umbra.config_from(replace(wish, glimpse_size=16), Umbra(wish)) == wish

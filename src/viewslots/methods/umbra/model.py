@@ -91,7 +91,7 @@ class Umbra(Ocloc):
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
-            own = {name: getattr(config, name) for name in UmbraConfig.later}  # all that glimpses are
+            own = {name: getattr(config, name) for name in (*UmbraConfig.later, "rounds")}  # all that glimpses bring
             return other.config if other.config.glimpses else replace(other.config, **own)
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 

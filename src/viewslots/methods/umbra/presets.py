@@ -36,7 +36,9 @@ TUNING = Recipe(
 are seen hundreds of times."""
 
 GLIMPSE_STEPS = 5_000
-"""Of the third stage (docs/research-log.md, entry 26)."""
+"""Of the third stage (docs/research-log.md, entries 26 and 27)."""
+LOOKING = {"rounds": 4, "glimpses": 3}
+"""One round of Algorithm 1 more than in the stages before, and three glimpses."""
 
 MIXED = {"clevr-mixed": "clevr-m1"}
 
@@ -76,7 +78,7 @@ def with_glimpses(trained: Experiment) -> Experiment:
     }
     return replace(
         trained,
-        model=replace(trained.model, glimpses=1),
+        model=replace(trained.model, **LOOKING),
         schedule=replace(TUNING.schedule, steps=GLIMPSE_STEPS),
         optimisation=replace(trained.optimisation, pretrained_preset=before, parts=("glimpses",), **recipe),
         tuning=None,
