@@ -88,7 +88,7 @@ def main(folder: Path, out: Path, *files: str) -> None:
             read.append(json.loads(str(opened["about"])))
             found |= {name: opened[name] for name in opened.files if name != "about"}
     command = ["python", "tools/measure_typical.py", str(folder), str(out), *(Path(file).name for file in files)]
-    scenes = {name: {"seed": seed, "scenes": count} for name, (seed, count) in KNOWN.items()}
+    scenes = {name: {"seed": seed, "scenes": len(found[f"{name}/errors"])} for name, (seed, _) in KNOWN.items()}
     about = {
         "preset": str(run_preset(folder)["world"]),
         "scenes": scenes,

@@ -1,11 +1,11 @@
 """Statistics and errors of many pictures, as measure_typical.py takes them: one .npz a model.
 
 python tools/read_scenes.py src/viewslots/shipped/umbra umbra.npz cuda [NAME=FILE.h5 ...]
-python tools/read_scenes.py --render clevr-m1 known.npz cpu
+python tools/read_scenes.py --render clevr-m1 known.npz cpu [SHARE]
 python tools/read_scenes.py src/viewslots/shipped/umbra umbra.npz cpu known.npz
 
-The second draws the known scenes alone and the third takes them: without a GPU that is half of the time, and any number
-of models can read them.
+The second draws the known scenes alone, or a share of them, and the third takes them: without a GPU that is half of the
+time, and any number of models can read them.
 
 Scenes of the data that the model was trained on, of seeds that no training has used, four views each, and of other
 kinds; answered as the method answers by default. Files have groups with `image` [S, M, H, W, 3].
@@ -45,14 +45,14 @@ CHANGED = {
 """Of known scenes: what is near to them, and yet unknown."""
 
 
-def known_scenes(preset: str, device: str) -> dict[str, np.ndarray]:
-    return {name: rendered(preset, seed, count, device) for name, (seed, count) in KNOWN.items()}
+def known_scenes(preset: str, device: str, share: float = 1.0) -> dict[str, np.ndarray]:
+    return {name: rendered(preset, seed, round(share * count), device) for name, (seed, count) in KNOWN.items()}
 
 
 def rendered(preset: str, seed: int, count: int, device: str) -> np.ndarray:
     world, made = data_preset(preset).world(None), []
     for first in range(0, count, AT_ONCE):
-        drawn = [world.sample(seed, "test1", index) for index in range(first, first + AT_ONCE)]
+        drawn = [world.sample(seed, "test1", index) for index in range(first, min(first + AT_ONCE, count))]
         few = [replace(scene, cameras=scene.cameras[:VIEWS]) for scene in drawn]
         made.append(world.render(few, world.slots("test1"), device).image[:, :VIEWS])
     return np.concatenate(made)
@@ -102,6 +102,7 @@ def main(folder: str, out: str, device: str, *files: str) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)  # what stays on the CPU is small
     if sys.argv[1] == "--render":
-        np.savez(sys.argv[3], preset=sys.argv[2], **known_scenes(sys.argv[2], sys.argv[4]))
+        preset, out, device, *share = sys.argv[2:]
+        np.savez(out, preset=preset, **known_scenes(preset, device, *map(float, share)))
     else:
         main(*sys.argv[1:])

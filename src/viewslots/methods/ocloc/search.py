@@ -74,9 +74,10 @@ def searched(
 
     found = []
     for posterior in model.infer_posteriors(batch, [still(noise) for noise in noises[: search.starts]]):
-        found.append(of_present(look, of_present(prune, posterior)))
+        found.append(of_present(prune, posterior))
         pulse(PASS)
-    best = of_present(refine, shortest(model, batch, found, annealing))
+    best = of_present(look, shortest(model, batch, found, annealing))
+    best = of_present(refine, best)
     for noise in noises[search.starts :]:
         best = with_further_look(model, batch, best, noise, annealing)
         pulse(PASS)
