@@ -204,6 +204,11 @@ def test_bench_infer_puts_ours_beside_the_papers() -> None:
     assert printed["models"]["compact"]["parameters"] <= 4_000_000
     times = {name: row["decompose_seconds"] for name, row in printed["models"].items()}
     assert printed["paper_over_compact"] == pytest.approx(times["clevr-m1"] / times["compact"])
+    searched = printed["searched"]
+    assert set(searched) == {"umbra", "umbra-quick"}
+    assert searched["umbra"]["search"]["refinement"] > searched["umbra-quick"]["search"]["refinement"] == 0
+    ratio = searched["umbra"]["default_seconds"] / searched["umbra-quick"]["default_seconds"]
+    assert printed["umbra_over_quick"] == pytest.approx(ratio)
 
 
 def test_info_counts_the_papers_parameters() -> None:
