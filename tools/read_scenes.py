@@ -82,10 +82,10 @@ def main(folder: str, out: str, device: str, *files: str) -> None:
     if files[:1] and files[0].endswith(".npz"):
         with np.load(files[0]) as opened:
             assert str(opened["preset"]) == preset, f"{files[0]} has scenes of {opened['preset']}, not of {preset}"
-            kinds = {name: opened[name] for name in KNOWN}
+            kinds = {name: opened[name] for name in KNOWN if name in opened.files}
     elif not files:
         kinds = known_scenes(preset, device)
-    if kinds:
+    if "new" in kinds:
         kinds |= other_kinds(OTHERS) | {name: change(kinds["new"][:OTHERS]) for name, change in CHANGED.items()}
     for name, _, file in (pair.partition("=") for pair in files if not pair.endswith(".npz")):
         with h5py.File(file) as opened:
