@@ -197,6 +197,7 @@ def test_one_start_is_inference_without_its_surplus(model: Ocloc) -> None:
     assert not torch.equal(expected.background_index, model.infer_posterior(batch, noise).background_index)
     found = searched(model, batch, [noise], annealing, Search(1, 0, 0))
     assert_equal(arranged(found), arranged(pruned(model, batch, expected, annealing)))
+    assert (found.logit_kappa.diff(dim=1) <= 0).all()  # what is there comes first
     assert (found.logit_kappa == PRUNED).any()
 
 

@@ -12,7 +12,19 @@ from viewslots.methods.contract import Search
 from viewslots.methods.distributions import normal_kl
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.search import PRUNED, joined, most_likely, parted, pruned, searched, still, with_objects
+from viewslots.methods.ocloc.search import (
+    PRUNED,
+    joined,
+    looked_at,
+    most_likely,
+    of_present,
+    parted,
+    pruned,
+    searched,
+    shortest,
+    still,
+    with_objects,
+)
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior, Rendering
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.glimpses import SEEN, boxes_of, glimpses_of, layer_maps, over_layers
@@ -323,12 +335,42 @@ def test_a_search_prunes_before_it_looks() -> None:
     first = pruned(model, batch, model.infer_posterior(batch, noise), annealing)
     assert (first.logit_kappa == PRUNED).any()
     shown, absent = parted(first)
-    expected = pruned(model, batch, joined(model.looked_at(batch, shown), absent), annealing)
+    expected = pruned(model, batch, joined(looked_at(model, batch, shown), absent), annealing)
     found = searched(model, batch, [noise], annealing, Search(starts=1))
     order = [posterior.logit_kappa.argsort(dim=1, descending=True, stable=True) for posterior in (found, expected)]
     for name, value in vars(with_objects(expected, order[1])).items():
         torch.testing.assert_close(getattr(with_objects(found, order[0]), name), value)
     assert ((found.logit_kappa > 0).sum(1) <= (first.logit_kappa > 0).sum(1)).all()
+
+
+def test_a_search_looks_at_the_shortest_start_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch, annealing, state = awake(), some_batch(), awake().annealed(), generator(8)
+    noises = [still(model.draw_latent_noise(batch, state)) for _ in range(3)]
+    starts = [pruned(model, batch, model.infer_posterior(batch, noise), annealing) for noise in noises]
+    best = shortest(model, batch, starts, annealing)
+    assert not all(torch.equal(start.mu_bck, best.mu_bck) for start in starts)
+    seen: list[Posterior] = []
+    look = model.looked_at
+    monkeypatch.setattr(model, "looked_at", lambda *given: seen.append(given[1]) or look(*given))
+    searched(model, batch, noises, annealing, Search(starts=3))
+    assert [one.mu_bck.tolist() for one in seen] == [best.mu_bck.tolist()]
+
+
+def test_a_searched_answer_does_not_depend_on_the_other_scenes() -> None:
+    """Three scenes with other numbers of objects, and slots that are just not there: as each of them alone."""
+    model, batch = awake(), some_batch(3)
+    noise, annealing = still(model.draw_latent_noise(batch, generator())), model.annealed()
+    kappa = torch.tensor([[3.0, -0.2, -0.4], [2.0, 1.0, 0.5], [-0.1, 2.0, 1.0]])
+    start = replace(model.infer_posterior(batch, noise), logit_kappa=kappa)
+    together = of_present(lambda shown: looked_at(model, batch, shown), start)
+    for b in range(3):
+        alone = SceneBatch(batch.image[b : b + 1], batch.view_mask[b : b + 1])
+        own = replace(start, **{name: value[b : b + 1] for name, value in vars(start).items()})
+        found = of_present(lambda shown, alone=alone: looked_at(model, alone, shown), own)
+        torch.testing.assert_close(found.mu_view[0], together.mu_view[b])
+        present = int((kappa[b] >= 0).sum())
+        torch.testing.assert_close(found.mu_attr[0, :present], together.mu_attr[b, :present])
+        assert torch.equal(found.logit_kappa[0, present:].sort()[0], kappa[b][kappa[b] < 0].sort()[0])
 
 
 def test_plain_answers_are_looked_at() -> None:
@@ -368,6 +410,7 @@ def test_whose_glimpses_a_model_has_that_starts_from_another() -> None:
     assert Umbra.config_from(wish, Umbra(other)) == replace(wish, sigma_x=0.3)
     assert Umbra.config_from(BEFORE, Umbra(wish)) == wish
     assert Umbra.config_from(replace(wish, glimpse_size=16), Umbra(wish)) == wish
+    assert Umbra.config_from(BEFORE, Umbra(replace(other, rounds=5))) == replace(other, rounds=5)  # neither has any
 
 
 def test_older_settings_have_no_glimpses() -> None:

@@ -26,7 +26,7 @@ PRUNED = -30.0
 RATE = 0.05
 """Step size of the refinement at its start; codes have a prior of width 1."""
 PASS = 4.0
-"""Time of an inference with its pruning, over that of a gradient step: about 4 on a CPU."""
+"""Time of a start with its pruning, or of a look at the drawing, over that of a gradient step: about 4 on a CPU."""
 CODES = ("mu_view", "mu_bck", "mu_attr")
 
 
@@ -67,7 +67,7 @@ def searched(
         return pruned(model, batch, posterior, annealing)
 
     def look(posterior: Posterior) -> Posterior:
-        return model.looked_at(batch, posterior)
+        return looked_at(model, batch, posterior)
 
     def refine(posterior: Posterior) -> Posterior:
         return refined(model, batch, posterior, annealing, search.refinement, pulse=pulse)
@@ -77,19 +77,21 @@ def searched(
         found.append(of_present(prune, posterior))
         pulse(PASS)
     best = of_present(look, shortest(model, batch, found, annealing))
+    pulse(PASS)
     best = of_present(refine, best)
     for noise in noises[search.starts :]:
         best = with_further_look(model, batch, best, noise, annealing)
         pulse(PASS)
         best = of_present(refine, best)
-    return of_present(prune, best)
+    best = of_present(prune, best)
+    return with_objects(best, likeliest_first(best))
 
 
 class Pulse:
     """How far a search is: passes of the inference and gradient steps, in the time of a gradient step."""
 
     def __init__(self, search: Search, looks: int) -> None:
-        self._total = PASS * (search.starts + looks) + search.refinement * (1 + looks)
+        self._total = PASS * (search.starts + 1 + looks) + search.refinement * (1 + looks)
         self._done = 0.0
 
     def __call__(self, more: float = 1.0) -> None:
@@ -103,6 +105,16 @@ def searched_views(
     """A known scene from the viewpoints of further pictures; they alone are sought."""
     found = model.estimate_views(batch, given, noise)
     return refined(model, batch, found, annealing, search.refinement, codes=["mu_view"])
+
+
+def looked_at(model: Describer, batch: SceneBatch, posterior: Posterior) -> Posterior:
+    """After a look at the drawing, in which only what is likely there has a part.
+
+    Else the answer about a scene would depend on the others in its batch: how many empty slots are drawn does.
+    """
+    absent = posterior.logit_kappa < 0
+    seen = model.looked_at(batch, replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(absent, PRUNED)))
+    return replace(seen, logit_kappa=torch.where(absent, posterior.logit_kappa, seen.logit_kappa))
 
 
 def still(noise: Noise) -> Noise:

@@ -91,8 +91,10 @@ class Umbra(Ocloc):
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
+            if other.config.glimpses or not config.glimpses:
+                return other.config
             own = {name: getattr(config, name) for name in (*UmbraConfig.later, "rounds")}  # all that glimpses bring
-            return other.config if other.config.glimpses else replace(other.config, **own)
+            return replace(other.config, **own)
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
