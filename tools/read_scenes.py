@@ -78,13 +78,11 @@ def read(reader: Reader, images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
 
 def main(folder: str, out: str, device: str, *files: str) -> None:
     reader, preset = Reader(load_run(folder).requires_grad_(False).to(device)), str(run_preset(folder)["world"])
-    kinds: dict[str, np.ndarray] = {}
-    if files[:1] and files[0].endswith(".npz"):
-        with np.load(files[0]) as opened:
-            assert str(opened["preset"]) == preset, f"{files[0]} has scenes of {opened['preset']}, not of {preset}"
-            kinds = {name: opened[name] for name in KNOWN if name in opened.files}
-    elif not files:
-        kinds = known_scenes(preset, device)
+    kinds = {} if files else known_scenes(preset, device)
+    for file in (file for file in files if file.endswith(".npz")):
+        with np.load(file) as opened:
+            assert str(opened["preset"]) == preset, f"{file} has scenes of {opened['preset']}, not of {preset}"
+            kinds |= {name: opened[name] for name in KNOWN if name in opened.files}
     if "new" in kinds:
         kinds |= other_kinds(OTHERS) | {name: change(kinds["new"][:OTHERS]) for name, change in CHANGED.items()}
     for name, _, file in (pair.partition("=") for pair in files if not pair.endswith(".npz")):

@@ -359,7 +359,7 @@ def test_a_search_looks_at_the_shortest_start_alone(monkeypatch: pytest.MonkeyPa
 def test_a_searched_answer_does_not_depend_on_the_other_scenes() -> None:
     """Three scenes with other numbers of objects, and slots that are just not there: as each of them alone."""
     model, batch = awake(), some_batch(3)
-    noise, annealing = still(model.draw_latent_noise(batch, generator())), model.annealed()
+    noise = still(model.draw_latent_noise(batch, generator()))
     kappa = torch.tensor([[3.0, -0.2, -0.4], [2.0, 1.0, 0.5], [-0.1, 2.0, 1.0]])
     start = replace(model.infer_posterior(batch, noise), logit_kappa=kappa)
     together = of_present(lambda shown: looked_at(model, batch, shown), start)

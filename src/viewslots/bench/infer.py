@@ -17,7 +17,7 @@ from viewslots.types import SceneBatch, sides
 
 INFER_PRESETS = ("compact", "clevr-m1")
 SEARCHING = ("umbra", "umbra-quick")
-"""Shipped models that search for their answers. How long that takes depends on the scene."""
+"""Shipped models, side by side by how long they search. That depends on the scene."""
 INFER_VIEWS, INFER_SLOTS = 4, 7
 
 
@@ -31,7 +31,8 @@ def bench_infer(device: str, seconds: float, seed: int) -> dict[str, Any]:
     image = torch.rand(1, INFER_VIEWS, 3, *sides(size), generator=generator).to(device)
     batch = SceneBatch(image, torch.ones(1, INFER_VIEWS, dtype=torch.bool, device=device))
     rows = {name: _infer_row(name, batch, device, seconds) for name in INFER_PRESETS}
-    searched = {name: _searched_row(name, _first_scene(seed, device), device, seconds) for name in SEARCHING}
+    scene = _first_scene(seed, device)
+    searched = {name: _searched_row(name, scene, device, seconds) for name in SEARCHING}
     ours, paper = (rows[name]["decompose_seconds"] for name in INFER_PRESETS)
     return {
         "provenance": provenance(),

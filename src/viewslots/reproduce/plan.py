@@ -48,7 +48,7 @@ class Task:
     steps: int = 0
     """Of a training."""
     like: str = ""
-    """Tasks of one kind with the same word here take equally long: the experiment of runs and scores."""
+    """Tasks of one kind with the same words here take equally long: the experiment, and of scores what is asked."""
 
     @property
     def command(self) -> str:
@@ -110,7 +110,7 @@ class Planner:
         names = tuple(task.name for task in (*scores, *figures))
         report = Task("report", "report", ("report", "results", "--out", "report"), "report/report.md", after=names)
         own = dict.fromkeys(map(data_of, self.rows))
-        more = {name for data in own for name in self.table.scored_on(data)} | {one.data for one in trainings}
+        more = self.scored | {one.data for one in trainings}
         data = [self.data_task(name) for name in (*own, *sorted(more - own.keys()))]
         waiting = {one.run: self._steps_behind(one, trainings) for one in trainings}
         trainings.sort(key=lambda one: -waiting[one.run])
@@ -149,7 +149,7 @@ class Planner:
         words = ["make-data", data, "--out", f"data/{data}"]
         for split, count in self.scene_counts(data).items():
             words += [f"--{split}-scenes", str(count)]
-        if self.table.large_scenes:
+        if self.table.large_scenes and data in self.scored:
             words += ["--large-scenes", str(max(LEAST_SCENES["test"], round(self.share * self.table.large_scenes)))]
         return Task(f"data-{data}", "data", tuple(words), f"data/{data}/meta.json")
 
@@ -157,6 +157,11 @@ class Planner:
         """As in the paper; a rehearsal has fewer."""
         paper = data_preset(data)
         return {name: max(least, round(self.share * getattr(paper, name))) for name, least in LEAST_SCENES.items()}
+
+    @property
+    def scored(self) -> set[str]:
+        """Data sets on which some row is scored."""
+        return {name for row in self.rows for name in self.table.scored_on(data_of(row))}
 
     @property
     def share(self) -> float:
@@ -186,8 +191,10 @@ class Planner:
                     continue
                 title = f"{name}-{score.name}" if data == own else f"{name}-on-{data}-{score.name}"
                 file = f"results/{title}.json"
-                words = (*_question(score, source), "--data", f"data/{data}", "--out", file)
-                yield Task(f"score-{title}", "score", words, file, (f"data-{data}", *needs), like=row)
+                words = (*_question(score, source), "--data", f"data/{data}", "--repeats", str(score.answers))
+                words += (*(("--starts", "0") if score.plain else ()), "--out", file)
+                like = f"{row} {score.name}"
+                yield Task(f"score-{title}", "score", words, file, (f"data-{data}", *needs), like=like)
 
     def sources(self, row: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """What is evaluated of a row: its name, what `evaluate` calls it, the tasks that make it."""
@@ -230,11 +237,10 @@ def squeezed(settings: Mapping[str, Any], factor: float) -> dict[str, Any]:
 
 
 def _question(score: Score, source: str) -> tuple[str, ...]:
-    answers = ("--split", score.split, "--repeats", str(score.answers), *(("--starts", "0") if score.plain else ()))
     if score.new_views:
         asked = ("--given", str(score.views), "--new", str(score.new_views))
-        return ("estimate-viewpoints", source, *answers, *asked)
-    return ("evaluate", source, *answers, "--views", str(score.views))
+        return ("estimate-viewpoints", source, "--split", score.split, *asked)
+    return ("evaluate", source, "--split", score.split, "--views", str(score.views))
 
 
 def method_of(row: str) -> str:
