@@ -53,6 +53,7 @@ MAY_IMPORT = {
         "scenes",
         "terminal",
         "training",
+        "runs",
     },
     "demo": {"data", "demo", "methods", "metrics", "protocol", "report", "figures", "provenance", "viewpoints"},
     "terminal": set(),
