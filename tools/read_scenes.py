@@ -12,6 +12,7 @@ kinds; answered as the method answers by default. Files have groups with `image`
 """
 
 import json
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -34,7 +35,8 @@ from viewslots.viewpoints.statistics import picture_statistics
 VIEWS, AT_ONCE = 4, 50
 KNOWN = {"fit": (20_240_501, 1000), "limits": (20_240_502, 1000), "new": (20_240_503, 500)}
 """Seed and number of scenes."""
-OTHERS = 200
+OTHERS = int(os.environ.get("OTHERS", "200"))
+"""Scenes of every other kind."""
 KEYS = ("statistics", "errors", "views")
 CHANGED = {
     "upside down": lambda image: image[:, :, ::-1],
