@@ -12,7 +12,6 @@ kinds; answered as the method answers by default. Files have groups with `image`
 """
 
 import json
-import os
 import shlex
 import sys
 from dataclasses import replace
@@ -35,8 +34,8 @@ from viewslots.viewpoints.statistics import picture_statistics
 VIEWS, AT_ONCE = 4, 50
 KNOWN = {"fit": (20_240_501, 1000), "limits": (20_240_502, 1000), "new": (20_240_503, 500)}
 """Seed and number of scenes."""
-OTHERS = int(os.environ.get("OTHERS", "200"))
-"""Scenes of every other kind."""
+OTHERS = 200
+"""Scenes of every other kind; with a share of the known scenes, that share of them."""
 KEYS = ("statistics", "errors", "views")
 CHANGED = {
     "upside down": lambda image: image[:, :, ::-1],
@@ -86,7 +85,8 @@ def main(folder: str, out: str, device: str, *files: str) -> None:
             assert str(opened["preset"]) == preset, f"{file} has scenes of {opened['preset']}, not of {preset}"
             kinds |= {name: opened[name] for name in KNOWN if name in opened.files}
     if "new" in kinds:
-        kinds |= other_kinds(OTHERS) | {name: change(kinds["new"][:OTHERS]) for name, change in CHANGED.items()}
+        others = OTHERS * len(kinds["new"]) // KNOWN["new"][1]
+        kinds |= other_kinds(others) | {name: change(kinds["new"][:others]) for name, change in CHANGED.items()}
     for name, _, file in (pair.partition("=") for pair in files if not pair.endswith(".npz")):
         with h5py.File(file) as opened:
             kinds[name] = np.concatenate([group["image"][:, :VIEWS] for group in opened.values()])

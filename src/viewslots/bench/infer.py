@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -50,7 +51,8 @@ def bench_infer(device: str, seconds: float, seed: int) -> dict[str, Any]:
 
 def _first_scene(seed: int, device: str) -> SceneBatch:
     world = data_preset("clevr-m1").world(None)
-    pictures = world.render([world.sample(seed, "test1", 0)], INFER_SLOTS, device).first_views(INFER_VIEWS)
+    drawn = world.sample(seed, "test1", 0)
+    pictures = world.render([replace(drawn, cameras=drawn.cameras[:INFER_VIEWS])], INFER_SLOTS, device)
     image = torch.from_numpy(pictures.image).to(device).permute(0, 1, 4, 2, 3) / 255
     return SceneBatch(image, torch.ones(1, INFER_VIEWS, dtype=torch.bool, device=device))
 
