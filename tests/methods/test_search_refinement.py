@@ -502,6 +502,7 @@ def test_what_refinement_makes_needless_goes() -> None:
         batch, search = row_of([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5]), Search(1, refinement=steps)
         found = searched(Row([first], first), batch, [noise_called(0)], STILL, search)  # type: ignore[arg-type]
         assert shown_objects(found) == pytest.approx(expected, abs=0.01)
+        assert (found.logit_kappa.diff(dim=1) <= 0).all()  # what is there comes first, whatever went last
 
 
 # Algorithm 1 from known viewpoints.
