@@ -78,6 +78,27 @@ SHORT: dict[str, Short] = {
         },
     ),
     "umbra/dsprites": Short(40_000, {"optimisation.batch_size": 32}),
+    "slot-attention/abstract": Short(
+        40_000,
+        {"optimisation.batch_size": 32, "optimisation.warmup_steps": 2_000, "optimisation.decay_steps": 20_000},
+    ),
+    "gmioo/abstract": Short(
+        6_000,
+        {
+            "optimisation.learning_rate": 5e-4,
+            "optimisation.decay_factor": 0.15,
+            "optimisation.decay_steps": 6_000,
+        },
+    ),
+    "space/abstract": Short(
+        16_000,
+        {
+            "optimisation.batch_size": 32,
+            "optimisation.learning_rate": 1e-4,
+            "optimisation.warmup_steps": 500,
+            "schedule.boundary_steps": 16_000,
+        },
+    ),
 }
 """By experiment; steps of both stages, where there are two. docs/results/single-view says what they gave, and how the
 runs there differed."""

@@ -44,6 +44,7 @@ def build_generation(config: OclocConfig, channels: int) -> Generation:
         attr_dim=config.attr_dim,
         hidden=config.hidden,
         channels=channels,
+        boxes=config.box_fit > 0,
     )
 
 
@@ -62,3 +63,5 @@ def start_at(inference: Inference, generation: Generation, config: OclocConfig) 
     inference.g_sel.last.weight.mul_(start.selection_gain)
     inference.g_qry.linear.weight.mul_(start.query_gain)
     generation.start_channel(0, start.shape_logit)
+    if generation.f_box is not None:
+        generation.f_box.last.weight.zero_()

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Positive, Proper, Whole, check_fields, from_values
+from viewslots.methods.config import Amount, Positive, Proper, Whole, check_fields, from_values
 from viewslots.types import Extent, extent_of, sides
 
 DECODER_KINDS = ("dense", "broadcast", "compact")
@@ -151,6 +151,9 @@ class OclocConfig:
     """f_shp and f_apc, one network."""
     background_decoder: DecoderConfig = PAPER_BACKGROUND
     """f_bck."""
+    box_fit: Amount = 0.0
+    """Ours: what a box costs that is not around the shape in it, in nats for the square of half the picture's side. 0,
+    as in the paper: objects are drawn on the whole picture. Else `object_decoder` draws in boxes, of a size its own."""
     temperature: Positive = 0.5
     """Of the presence samples at test."""
     softness: Positive = 0.5
@@ -158,13 +161,20 @@ class OclocConfig:
     nvil: NvilConfig = field(default_factory=NvilConfig)
     start: StartConfig = field(default_factory=StartConfig)
 
+    later = frozenset({"box_fit"})
+
     def __post_init__(self) -> None:
         check_fields(self)
         check_kernel(self.feature_kernel)
-        for name, decoder in (("object_decoder", self.object_decoder), ("background_decoder", self.background_decoder)):
+        for name, decoder in self.whole_pictures().items():
             if decoder.size != sides(self.image_size):
                 made, wanted = ("x".join(map(str, size)) for size in (decoder.size, sides(self.image_size)))
                 raise UserError(f"{name} makes pictures of {made}, but image_size is {wanted}")
+
+    def whole_pictures(self) -> dict[str, DecoderConfig]:
+        """The decoders that draw them, by name."""
+        objects = {} if self.box_fit else {"object_decoder": self.object_decoder}
+        return {**objects, "background_decoder": self.background_decoder}
 
     def sized(self, height: int, width: int) -> Self:
         """The same networks for other pictures, at most MOST_GROWTH times as large: shrunk to that, and cut to what the
@@ -174,7 +184,7 @@ class OclocConfig:
         grow until no pixel is left out.
         """
         own_height, own_width = sides(self.image_size)
-        step = math.lcm(self.object_decoder.scale, self.background_decoder.scale)
+        step = math.lcm(*(decoder.scale for decoder in self.whole_pictures().values()))
         largest, longer = MOST_GROWTH * max(own_height, own_width), max(height, width)
         height, width = (side * min(largest, longer) // longer for side in (height, width))
         height, width = (max(side // step, 1) * step for side in (height, width))
@@ -184,8 +194,7 @@ class OclocConfig:
             image_size=extent_of(height, width),
             feature_stride=stride,
             feature_kernel=max(self.feature_kernel, stride + 1 - stride % 2),
-            object_decoder=self.object_decoder.sized(height, width),
-            background_decoder=self.background_decoder.sized(height, width),
+            **{name: decoder.sized(height, width) for name, decoder in self.whole_pictures().items()},  # type: ignore[arg-type]
         )
 
     def to_json(self) -> dict[str, Any]:

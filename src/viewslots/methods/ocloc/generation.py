@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from viewslots.methods.distributions import widen
 from viewslots.methods.layers import MultiLayerPerceptron
 from viewslots.methods.noise import Source
+from viewslots.methods.ocloc.boxes import NUMBERS, placed, told_boxes
 from viewslots.methods.ocloc.variables import Decoded, Latents
 
 
@@ -20,7 +21,7 @@ def view_codes(
 
 
 class Generation(nn.Module):
-    """f_shp and f_apc (one network), f_bck and f_ord."""
+    """f_shp and f_apc (one network), f_bck, f_ord, and where objects are drawn in boxes, f_box."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Generation(nn.Module):
         attr_dim: int,
         hidden: int,
         channels: int,
+        boxes: bool,
     ) -> None:
         super().__init__()
         self.channels = channels
@@ -40,6 +42,7 @@ class Generation(nn.Module):
         self.f_bck = background_decoder
         # Paper: one output. The authors' runs have two more, the centre of the compactness noise.
         self.f_ord = MultiLayerPerceptron(view_dim + attr_dim, (hidden, hidden), 3)
+        self.f_box = MultiLayerPerceptron(view_dim + attr_dim, (hidden, hidden), NUMBERS) if boxes else None
 
     @torch.no_grad()
     def start_channel(self, channel: int, value: float) -> None:
@@ -59,11 +62,13 @@ class Generation(nn.Module):
         code_bck = torch.cat([view_bck, latents.z_bck[:, None].expand(-1, M, -1)], -1)
         code_obj = torch.cat([view_obj, latents.z_attr[:, None].expand(-1, M, -1, -1)], -1)
         order, centre = torch.split(widen(self.f_ord(code_obj)), [1, 2], -1)
+        background, objects, boxes = self.f_bck(code_bck.flatten(0, 1)), self.f_shp_apc(code_obj.flatten(0, 2)), None
+        if self.f_box is not None:
+            height, width = background.shape[-2:]
+            boxes = told_boxes(self.f_box(code_obj), (height, width))
+            objects = placed(objects, boxes.flatten(0, 2), (height, width))
         return Decoded(
-            background=self.f_bck(code_bck.flatten(0, 1)),
-            objects=self.f_shp_apc(code_obj.flatten(0, 2)),
-            order=order.squeeze(-1),
-            centre=centre.tanh(),
+            background=background, objects=objects, order=order.squeeze(-1), centre=centre.tanh(), boxes=boxes
         )
 
     def prior(self, B: int, M: int, K: int, alpha: float, source: Source) -> Latents:

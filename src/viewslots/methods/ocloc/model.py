@@ -24,6 +24,7 @@ from viewslots.methods.fast.half import with_half_weights
 from viewslots.methods.fast.side_stream import SideStream
 from viewslots.methods.inputs import check_slots, check_views
 from viewslots.methods.noise import Source
+from viewslots.methods.ocloc.boxes import misfit
 from viewslots.methods.ocloc.build import build_generation, build_inference, start_at
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.generation import binary_logit
@@ -99,15 +100,19 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         side.lend(*vars(posterior).values())
         kls = side.beside(lambda: divergences(posterior, batch.view_mask, self.config.alpha))
         latents = self.sample(posterior, noise, annealing)
-        cost = image_model.training_cost(self.generation(latents), latents, batch, annealing, noise)
+        decoded = self.generation(latents)
+        cost = image_model.training_cost(decoded, latents, batch, annealing, noise)
         side.join()
         objects = image_model.object_price * posterior.kappa.sum(1) if image_model.object_price else 0.0
+        prices = annealing.weight_costs * (objects + cost.prices)
+        if decoded.boxes is not None:
+            prices = prices + self.config.box_fit * sum_over_views(misfit(decoded), batch.view_mask)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, image_model.sigma_x),
             nll=cost.nll,
             **kls(),
             **self.nvil.terms(baseline(), batch.view_mask, posterior, cost.nll),
-            costs=annealing.weight_costs * (objects + cost.prices),
+            costs=prices,
         )
 
     def sample(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:

@@ -139,6 +139,8 @@ class Decoded:
     """Log-odds of the shape, y of the colours, then whatever else the image model wants."""
     order: Float[Tensor, "B M K"]
     centre: Float[Tensor, "B M K 2"]
+    boxes: Float[Tensor, "B M K 4"] | None = None
+    """In which objects were drawn, if not on the whole picture."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ class UmbraConfig(OclocConfig):
     glimpse_channels: tuple[int, ...] = (32, 64, 64)
     """Of the convolutions that see it; each halves its sides."""
 
-    later = frozenset({"glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels"})
+    of_glimpses = frozenset({"glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels"})
+    later = OclocConfig.later | of_glimpses
 
 
 FADED = ("mixture", "costs")

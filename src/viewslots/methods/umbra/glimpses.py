@@ -12,24 +12,17 @@ from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.layers import MultiLayerPerceptron
+from viewslots.methods.ocloc.boxes import boxes_around
 from viewslots.methods.ocloc.inference import mean_over_views
 from viewslots.methods.ocloc.networks import initialise
 from viewslots.methods.ocloc.variables import Posterior, Rendering
-from viewslots.methods.spatial import crop, pixel_centres
+from viewslots.methods.spatial import crop
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.types import SceneBatch
 
 SEEN = 11
 """Channels of a glimpse: the picture and what the drawing misses of it, three each; of the layer its colours, complete
 shape and seen part."""
-ROOM = 3.0
-"""Half the side of a box, in standard deviations of the shape in it: 1.5 radii of a disc."""
-LEAST_HALF = 0.2
-"""Half the side of the smallest box; the picture is [-1, 1]."""
-EDGE = 0.2
-"""Fainter parts of a shape do not count: spread over a picture they would weigh more than a small object."""
-TRACE = 1e-7
-"""Added to every pixel of a shape: where nothing is drawn, the box is the whole picture."""
 
 
 @dataclass(frozen=True)
@@ -117,24 +110,11 @@ def over_layers(noticed: Float[Tensor, "B M L D"], kappa: Float[Tensor, "B K"]) 
     return (noticed * weights).sum(2)
 
 
-@full_precision
 def boxes_of(shapes: Float[Tensor, "B M K H W"]) -> Float[Tensor, "B M L 4"]:
-    """Half the sides and the centre, (x, y), of a square box around each shape; of the background, the picture.
-
-    Square in pixels: sides differ where those of the picture do, and the largest box has the picture's longer side.
-    """
-    H, W = shapes.shape[-2:]
-    weights = (shapes - EDGE).clamp(min=0) + TRACE
-    weights = weights / weights.sum((-2, -1), keepdim=True)
-    across, down = pixel_centres(W, shapes), pixel_centres(H, shapes)
-    rows, columns = weights.sum(-1), weights.sum(-2)
-    x, y = (columns * across).sum(-1), (rows * down).sum(-1)
-    wide = (columns * (across - x[..., None]).square()).sum(-1) * (W / H)
-    high = (rows * (down - y[..., None]).square()).sum(-1) * (H / W)
-    half = (ROOM * torch.maximum(wide, high).sqrt()).clamp(LEAST_HALF, max(W / H, H / W) ** 0.5)
-    objects = torch.stack([half * (H / W) ** 0.5, half * (W / H) ** 0.5, x, y], -1)
-    whole = torch.cat([torch.ones_like(x[..., :1]), torch.zeros_like(x[..., :1])], -1).repeat_interleave(2, -1)
-    return torch.cat([whole[:, :, None], objects], 2)
+    """The box around each shape; of the background, the picture."""
+    objects = boxes_around(shapes)
+    half = torch.ones_like(objects[:, :, :1, :2])  # made on the device: a graph copies nothing from the host
+    return torch.cat([torch.cat([half, torch.zeros_like(half)], -1), objects], 2)
 
 
 @full_precision
