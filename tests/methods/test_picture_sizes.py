@@ -13,7 +13,7 @@ from viewslots.experiments import EXPERIMENTS, experiment
 from viewslots.methods.contract import Search, TrainableMethod
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.presets import COMPACT, COMPACT_CLEVR, TINY
+from viewslots.methods.ocloc.presets import COMPACT, FIRST_CLEVR, TINY
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.umbra.config import UmbraConfig
@@ -50,7 +50,7 @@ def test_every_experiment_keeps_the_size_it_was_made_for(name: str) -> None:
         ((96, 96), 96, 2, 3),
         ((48, 64), (48, 64), 2, 3),
         ((96, 72), (96, 72), 2, 3),
-        ((128, 128), 128, 4, 5),  # as COMPACT_CLEVR
+        ((128, 128), 128, 4, 5),  # as FIRST_CLEVR
         ((96, 128), (96, 128), 2, 3),
         ((50, 67), (48, 64), 2, 3),
         ((480, 640), (96, 128), 2, 3),  # at most twice the sides
@@ -71,7 +71,7 @@ def test_compact_follows_pictures(
     assert {name: value for name, value in vars(made).items() if name not in same} == {
         name: value for name, value in vars(COMPACT).items() if name not in same
     }
-    assert (COMPACT_CLEVR.feature_stride, COMPACT_CLEVR.feature_kernel) == (4, 5)
+    assert (FIRST_CLEVR.feature_stride, FIRST_CLEVR.feature_kernel) == (4, 5)
 
 
 def test_configs_of_both_shapes_go_through_json() -> None:

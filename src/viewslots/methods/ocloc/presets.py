@@ -78,12 +78,26 @@ COMPACT = OclocConfig(
 )
 """The same latents and losses in under 4 M parameters."""
 
-COMPACT_FIRST = replace(COMPACT, sigma_x=0.1, feature_kernel=5, start=replace(COMPACT.start, log_sigma=-3.0))
-"""These three let runs of 12,000 steps find objects (docs/research-log.md, entry 18)."""
+FIRST = replace(
+    COMPACT,
+    sigma_x=0.1,
+    feature_kernel=5,
+    box_fit=100.0,
+    object_decoder=DecoderConfig(
+        kind="compact",
+        hidden=(512, 512),
+        grid=8,
+        grid_channels=64,
+        stages=((1, 3, 64), (2, 3, 64), (1, 3, 32)),
+        final_scale=2,
+    ),
+    start=replace(COMPACT.start, log_sigma=-3.0),
+)
+"""The first stage of umbra: with these, runs of 12,000 steps find objects (docs/research-log.md, entries 18 and 29)."""
 FIRST_STEPS = 12_000
 
-COMPACT_DSPRITES = replace(
-    COMPACT_FIRST,
+FIRST_DSPRITES = replace(
+    FIRST,
     slots=6,
     view_dim=1,
     background_dim=4,
@@ -91,9 +105,9 @@ COMPACT_DSPRITES = replace(
     slot_view_dim=1,
     value_dim=129,
 )
-COMPACT_ABSTRACT = replace(COMPACT_DSPRITES, slots=5, alpha=3.0)
-COMPACT_CLEVR = replace(
-    COMPACT_DSPRITES,
+FIRST_ABSTRACT = replace(FIRST_DSPRITES, slots=5, alpha=3.0)
+FIRST_CLEVR = replace(
+    FIRST_DSPRITES,
     image_size=128,
     slots=7,
     background_dim=8,
@@ -101,11 +115,11 @@ COMPACT_CLEVR = replace(
     # Four times the pixels are four times the likelihood.
     sigma_x=0.2,
     feature_stride=4,
-    object_decoder=replace(COMPACT.object_decoder, stages=((1, 3, 64), (2, 3, 64), (2, 3, 32), (1, 3, 32))),
+    object_decoder=replace(FIRST.object_decoder, stages=((1, 3, 64), (2, 3, 64), (2, 3, 32))),
     background_decoder=replace(COMPACT.background_decoder, final_scale=4),
 )
-COMPACT_SINGLE_SCHEDULE = OclocSchedule(steps=30_000, kl_ramp_steps=20_000, background_kl_factor=1.0)
-COMPACT_SINGLE_OPTIMISATION = Optimisation(batch_size=64, decay_steps=10_000, warmup_steps=2_000, single_view_steps=0)
+FIRST_SINGLE_SCHEDULE = OclocSchedule(steps=30_000, kl_ramp_steps=20_000, background_kl_factor=1.0)
+FIRST_SINGLE_OPTIMISATION = Optimisation(batch_size=64, decay_steps=10_000, warmup_steps=2_000, single_view_steps=0)
 
 TINY = OclocConfig(
     image_size=32,
@@ -179,7 +193,7 @@ def single_view(
     return Experiment("ocloc", data, model, schedule, optimisation, views=1, test_slots=TEST_SLOTS[data])
 
 
-COMPACT_SINGLE = {"dsprites": COMPACT_DSPRITES, "abstract": COMPACT_ABSTRACT, "clevr": COMPACT_CLEVR}
+FIRST_SINGLE = {"dsprites": FIRST_DSPRITES, "abstract": FIRST_ABSTRACT, "clevr": FIRST_CLEVR}
 
 EXPERIMENTS = {
     **multi_view("ocloc", "ocloc", OclocConfig()),
@@ -187,16 +201,14 @@ EXPERIMENTS = {
     "ocloc/abstract": single_view(ABSTRACT, "abstract", SINGLE_SCHEDULE),
     "ocloc/clevr": single_view(CLEVR, "clevr", CLEVR_SCHEDULE),
     **multi_view("ocloc", "ocloc-compact", COMPACT),
-    **{
-        f"ocloc-compact/{data}": single_view(model, data, COMPACT_SINGLE_SCHEDULE, COMPACT_SINGLE_OPTIMISATION)
-        for data, model in COMPACT_SINGLE.items()
-    },
     "ocloc-compact/clevr-mixed": Experiment("ocloc", "clevr-mixed", COMPACT, OclocSchedule(), Optimisation()),
     **{
-        f"ocloc-first/{data}": Experiment("ocloc", data, COMPACT_FIRST, OclocSchedule(), Optimisation()).squeezed(
-            FIRST_STEPS
-        )
+        f"ocloc-first/{data}": Experiment("ocloc", data, FIRST, OclocSchedule(), Optimisation()).squeezed(FIRST_STEPS)
         for data in HALF_CIRCLE
+    },
+    **{
+        f"ocloc-first/{data}": single_view(model, data, FIRST_SINGLE_SCHEDULE, FIRST_SINGLE_OPTIMISATION)
+        for data, model in FIRST_SINGLE.items()
     },
     "ocloc-tiny/clevr-m1": Experiment(
         "ocloc", "clevr-m1", TINY, TINY_SCHEDULE, TINY_OPTIMISATION, views=2, test_slots=3

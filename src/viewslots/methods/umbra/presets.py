@@ -5,8 +5,8 @@ from typing import Any
 
 from viewslots.methods.experiment import Experiment, Recipe
 from viewslots.methods.ocloc.presets import (
-    COMPACT_FIRST,
-    COMPACT_SINGLE,
+    FIRST,
+    FIRST_SINGLE,
     FULL_CIRCLE,
     HALF_CIRCLE,
     TEST_SLOTS,
@@ -16,7 +16,7 @@ from viewslots.methods.ocloc.presets import (
 from viewslots.methods.schedules import Optimisation
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 
-UMBRA = UmbraConfig(**vars(COMPACT_FIRST) | {"sigma_x": 0.1})
+UMBRA = UmbraConfig(**vars(FIRST) | {"sigma_x": 0.1})
 """The networks of its first stage. Shadow and ground differ little in colour: a small sigma_x tells them apart."""
 
 UMBRA_SCHEDULE = UmbraSchedule(
@@ -24,9 +24,9 @@ UMBRA_SCHEDULE = UmbraSchedule(
 )
 """As cold as the first stage ends."""
 UMBRA_OPTIMISATION = Optimisation(decay_steps=5_334, warmup_steps=400, single_view_steps=0)
-MULTI_STEPS, SINGLE_STEPS, WIDE_STEPS = 4_000, 10_000, 10_000
-"""Of the second stage, after 12,000 and 30,000 steps of the first (docs/research-log.md, entries 18 and 21), and on the
-full circle of viewpoints after the half circle (entry 19)."""
+MULTI_STEPS, SINGLE_STEPS, WIDE_STEPS = 6_000, 10_000, 40_000
+"""Of the second stage, after 12,000 and 30,000 steps of the first (docs/research-log.md, entries 18, 21 and 29), and on
+the full circle of viewpoints after the half circle (entries 19 and 30)."""
 
 TUNING = Recipe(
     replace(UMBRA_SCHEDULE, steps=2_000, mixture_until=0.0, costs_until=0.0),
@@ -63,8 +63,8 @@ def full_circle(data: str, before: str) -> Experiment:
 
 
 def single_view(data: str) -> Experiment:
-    model = UmbraConfig(**vars(COMPACT_SINGLE[data]) | {"sigma_x": 0.1} | ({} if data == "clevr" else FLAT))
-    return two_stages(data, model, "ocloc-compact", SINGLE_STEPS, 64, views=1, test_slots=TEST_SLOTS[data])
+    model = UmbraConfig(**vars(FIRST_SINGLE[data]) | {"sigma_x": 0.1} | ({} if data == "clevr" else FLAT))
+    return two_stages(data, model, "ocloc-first", SINGLE_STEPS, 64, views=1, test_slots=TEST_SLOTS[data])
 
 
 def with_glimpses(trained: Experiment) -> Experiment:
@@ -88,7 +88,7 @@ def with_glimpses(trained: Experiment) -> Experiment:
 TRAINED = {
     **{f"umbra/{data}": two_stages(data, UMBRA, "ocloc-first", MULTI_STEPS, 32) for data in HALF_CIRCLE},
     **{f"umbra/{data}": full_circle(data, before) for data, before in (FULL_CIRCLE | MIXED).items()},
-    **{f"umbra/{data}": single_view(data) for data in COMPACT_SINGLE},
+    **{f"umbra/{data}": single_view(data) for data in FIRST_SINGLE},
 }
 
 EXPERIMENTS = {
