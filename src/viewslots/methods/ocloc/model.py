@@ -238,7 +238,10 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
 
     def render(self, latents: Latents, annealing: Annealing) -> Rendering:
         """From latents to pictures: shape probabilities and plain appearances, as all that is shown or scored."""
-        return self.image_model.show(self.layers(latents), latents, annealing)
+        return self.show(self.layers(latents), latents, annealing)
+
+    def show(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering:
+        return self.image_model.show(layers, latents, annealing)
 
     def description_length(
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
@@ -281,7 +284,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
             logit_prs=binary_logit(codes.presence >= 0.5)[None],
         )
         layers = self.layers(latents)
-        shown = self.image_model.show(layers, latents, self.annealed())
+        shown = self.show(layers, latents, self.annealed())
         return LayeredViews(
             image=shown.reconstruction[0],
             masks=shown.perceived[0],

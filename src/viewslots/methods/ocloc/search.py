@@ -44,7 +44,7 @@ class Describer(Protocol):
 
     def layers(self, latents: Latents) -> Layers: ...
 
-    def render(self, latents: Latents, annealing: Annealing) -> Rendering: ...
+    def show(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering: ...
 
     def description_length(
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
@@ -150,15 +150,27 @@ def taken(several: Sequence[Posterior], best: Int[Tensor, "B"]) -> Posterior:
 
 
 def pruned(model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> Posterior:
-    """Prune objects that cost more nats than they save."""
+    """Prune objects that are not seen, and those that cost more nats than they save.
+
+    A shadow that its own object does not reach is worth many nats; but what casts nothing else is no object.
+    """
     latents = most_likely(posterior)
-    layers, present = model.layers(latents), latents.logit_prs > 0
+    layers, likely = model.layers(latents), latents.logit_prs > 0
+    present = likely & seen_objects(model.show(layers, latents, annealing).perceived)
 
     def cost(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
         return model.reconstruction_cost(batch, layers, replace(latents, logit_prs=binary_logit(shown)), annealing)
 
-    surplus = present & ~worth_keeping(present, model.object_costs(posterior, annealing), cost)
+    surplus = likely & ~worth_keeping(present, model.object_costs(posterior, annealing), cost)
     return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, PRUNED))
+
+
+def seen_objects(perceived: Float[Tensor, "B M L H W"]) -> Bool[Tensor, "B K"]:
+    """Objects that have more of some pixel than any other layer."""
+    B, L = len(perceived), perceived.shape[2]
+    nearest = perceived.argmax(2).flatten(1)
+    seen = torch.zeros(B, L, dtype=torch.bool, device=perceived.device).scatter_(1, nearest, True)
+    return seen[:, 1:]
 
 
 def worth_keeping(
@@ -237,7 +249,8 @@ def with_further_look(
     All that was found is painted over with the background, and inference looks for objects in what is left, from the
     viewpoints that it found first. If there are more objects than slots, the most likely ones stay.
     """
-    shown = model.render(most_likely(parted(known)[0]), annealing)
+    latents = most_likely(parted(known)[0])
+    shown = model.show(model.layers(latents), latents, annealing)
     bare = shown.perceived[:, :, :1]
     left = replace(batch, image=bare * batch.image + (1 - bare) * shown.background)
     both = joined(known, model.find_objects(left, known, still(noise)))
