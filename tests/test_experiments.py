@@ -138,8 +138,7 @@ def test_second_stages_start_from_the_first() -> None:
     second = {f"{kind}/{data}": f"{kind}/{before}" for kind in kinds for data, before in stages.items()}
     second["umbra/clevr-mixed"] = "umbra/clevr-m1"
     sets = ("clevr-m1", "clevr-m2", "dsprites", "abstract", "clevr")
-    kinds_before = {"dsprites": "ocloc-compact", "abstract": "ocloc-compact", "clevr": "ocloc-compact"}
-    own = {f"umbra/{data}": f"{kinds_before.get(data, 'ocloc-first')}/{data}" for data in sets}
+    own = {f"umbra/{data}": f"ocloc-first/{data}" for data in sets}
     own["umbra-tiny/clevr-m1"] = "ocloc-tiny/clevr-m1"
     assert {name: first_stage(name) for name in EXPERIMENTS if first_stage(name)} == own
     second |= own | {f"umbra-glimpses/{data}": f"umbra/{data}" for data in (*sets, *stages, "clevr-mixed")}

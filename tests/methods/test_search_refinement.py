@@ -24,8 +24,10 @@ from viewslots.methods.ocloc.search import (
     joined,
     most_likely,
     of_present,
+    pruned,
     refined,
     searched,
+    seen_objects,
     with_further_look,
     with_objects,
 )
@@ -118,16 +120,13 @@ class Row:
             centre=torch.zeros(B, 1, K, 2),
         )
 
-    def shown(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering:
+    def show(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering:
         s = perceived_shapes(layers.logit_shp, latents.logit_prs, layers.order, annealing.softness)
         mean = composite(s, layers.background, layers.appearance)
         return Rendering(mean, s, layers.logit_shp, layers.order, layers.appearance, layers.background)
 
-    def render(self, latents: Latents, annealing: Annealing) -> Rendering:
-        return self.shown(self.layers(latents), latents, annealing)
-
     def reconstruction_cost(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Tensor:
-        mean = self.shown(layers, latents, annealing).reconstruction
+        mean = self.show(layers, latents, annealing).reconstruction
         return negative_log_likelihood(batch.image, mean, batch.view_mask, self.sigma)
 
     def object_costs(self, posterior: Posterior, annealing: Annealing) -> Tensor:
@@ -436,7 +435,9 @@ def test_where_nothing_was_missed_nothing_changes(more: list[tuple]) -> None:
     row, batch = Row([], described(more)), row_of(ROW)
     found = with_further_look(row, batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
     assert shown_objects(found) == pytest.approx(ALL)
-    before, after = (row.render(most_likely(one), STILL) for one in (known, found))
+    before, after = (
+        row.show(row.layers(latents), latents, STILL) for latents in (most_likely(one) for one in (known, found))
+    )
     torch.testing.assert_close(after.reconstruction, before.reconstruction)
     lengths = [row.description_length(batch, one, most_likely(one), STILL) for one in (known, found)]
     torch.testing.assert_close(*lengths)
@@ -541,3 +542,18 @@ def test_a_fast_view_finds_the_same_objects() -> None:
     plain, fast = (one.find_objects(batch, given, noise) for one in (model, accelerated(model)))
     for name in vars(plain):
         torch.testing.assert_close(getattr(fast, name), getattr(plain, name), rtol=1e-9, atol=1e-9)
+
+
+def test_what_has_no_pixel_of_its_own_is_no_object() -> None:
+    """However many nats it saves: here each has a price below zero. One is as wide as nothing, one is hidden."""
+
+    def cheap(place: float, colour: float, width: float, order: float) -> tuple:
+        return place, colour, width, order, -PRICE, THERE
+
+    things = [cheap(1, 0.9, 2, 1), cheap(4, 0.8, 0, 0), cheap(1, 0.3, 1, -9)]
+    posterior = described(things, background=0.0)
+    found = pruned(Row([], posterior), row_of([0, 0.9, 0.9, 0, 0, 0, 0, 0]), posterior, STILL)
+    assert (found.logit_kappa >= 0).tolist() == [[True, False, False]]
+    shares = torch.zeros(1, 2, 3, 1, 2)
+    shares[0, :, 0], shares[0, 1, 2, 0, 1] = 0.5, 0.6
+    assert seen_objects(shares).tolist() == [[False, True]]  # in one view is enough

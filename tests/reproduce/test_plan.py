@@ -73,7 +73,7 @@ def test_first_stages_are_trained_first_and_once() -> None:
         umbra = tasks[f"train-umbra-clevr-m1-{seed}"]
         assert umbra.needs == ("data-clevr-m1",)
         assert "--init" not in umbra.words
-        assert (option(umbra, "--steps"), umbra.steps) == ("16000", 16_000)
+        assert (option(umbra, "--steps"), umbra.steps) == ("18000", 18_000)
     # 150,000 + 100,000 steps wait behind the first stage.
     assert names[:2] == ["train-ocloc-clevr-m1-0", "train-ocloc-clevr-m1-1"]
     assert list(tasks)[:2] == ["data-clevr-m3", "data-clevr-m1"]
@@ -118,7 +118,7 @@ def test_one_set_of_weights_is_scored_on_every_set() -> None:
 
 def test_scale_squeezes_steps_and_a_rehearsal_needs_few_scenes() -> None:
     tasks = planned(scale=0.1)
-    assert tasks["train-umbra-clevr-m1-0"].steps == 1_600
+    assert tasks["train-umbra-clevr-m1-0"].steps == 1_800
     assert tasks["data-clevr-m1"].words[4:] == (
         *("--train-scenes", "5000"),
         *("--valid-scenes", "100", "--test-scenes", "100"),

@@ -56,7 +56,16 @@ SINGLE_SHRUNK = replace(
     object_decoder=DecoderConfig(kind="broadcast", grid=16, stages=((2, 5, 4), (1, 5, 4))),
     background_decoder=DecoderConfig(kind="broadcast", grid=32, stages=((1, 5, 4),)),
 )
+BOXED = replace(
+    COMPACT_SHRUNK,
+    box_fit=30.0,
+    object_decoder=DecoderConfig(
+        kind="compact", hidden=(16,), grid=4, grid_channels=6, stages=((1, 3, 6),), final_scale=2
+    ),
+)
 CONFIGS = {
+    "boxes": BOXED,
+    "boxes, wide": BOXED.sized(24, 44),
     "paper": PAPER_SHRUNK,
     "compact": COMPACT_SHRUNK,
     "single-view": SINGLE_SHRUNK,
@@ -104,7 +113,7 @@ def gradients(model: Trained, called: nn.Module, batch: SceneBatch, noise: Noise
 
 
 CASES = [(kind, config) for kind in (Ocloc, PerView) for config in CONFIGS.values()]
-CASES += [(Umbra, with_shadows(CONFIGS[name])) for name in ("paper", "compact", "compact, wide")]
+CASES += [(Umbra, with_shadows(CONFIGS[name])) for name in ("paper", "compact", "compact, wide", "boxes")]
 
 
 @pytest.mark.parametrize(("kind", "config"), CASES)

@@ -72,7 +72,7 @@ def placed(
 ) -> Float[Tensor, "I channels H W"]:
     """What is drawn in boxes, in pictures of `size`: log-odds of the shape, colours, then what reaches further."""
     half, centre = boxes[:, :2], boxes[:, 2:]
-    shape, colour, more = drawn.split([1, DRAWN - 1, drawn.shape[1] - DRAWN], 1)
+    shape, colour, more = torch.split(drawn, [1, DRAWN - 1, drawn.shape[1] - DRAWN], 1)
     inside = paste(torch.cat([shape - OUTSIDE, colour], 1), half, centre, size)
     parts = [inside[:, :1] + OUTSIDE, inside[:, 1:]]
     if more.shape[1]:
@@ -83,5 +83,6 @@ def placed(
 def misfit(decoded: Decoded) -> Float[Tensor, "B M K"]:
     """Squared distance of every box from that which the shape in it should have. Shapes get no gradient."""
     assert decoded.boxes is not None
-    logit_shp = decoded.objects[:, 0].detach().unflatten(0, decoded.order.shape)
+    shapes = decoded.objects[:, 0].detach()
+    logit_shp = shapes.reshape(*decoded.order.shape, *shapes.shape[1:])
     return (decoded.boxes - boxes_around(logit_shp.sigmoid())).square().sum(-1)

@@ -93,7 +93,9 @@ class Umbra(Ocloc):
         if isinstance(other.config, UmbraConfig):
             if other.config.glimpses or not config.glimpses:
                 return other.config
-            own = {name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")}  # all that glimpses bring
+            own = {
+                name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")
+            }  # all that glimpses bring
             return replace(other.config, **own)
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
