@@ -82,14 +82,6 @@ SHORT: dict[str, Short] = {
         40_000,
         {"optimisation.batch_size": 32, "optimisation.warmup_steps": 2_000, "optimisation.decay_steps": 20_000},
     ),
-    "gmioo/abstract": Short(
-        6_000,
-        {
-            "optimisation.learning_rate": 5e-4,
-            "optimisation.decay_factor": 0.15,
-            "optimisation.decay_steps": 6_000,
-        },
-    ),
     "space/abstract": Short(
         16_000,
         {
@@ -99,6 +91,7 @@ SHORT: dict[str, Short] = {
             "schedule.boundary_steps": 16_000,
         },
     ),
+    "umbra/abstract": Short(23_000, {"optimisation.batch_size": 32}),
 }
 """By experiment; steps of both stages, where there are two. docs/results/single-view says what they gave, and how the
 runs there differed."""
