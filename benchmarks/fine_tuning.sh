@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # How much of one's own data does fine-tuning need? A world that no shipped model has seen (benchmarks/another_world.py), as folders of
-# pictures without truth; umbra-around as it is, fine-tuned on 40, 200 and 1,000 scenes, and umbra from scratch on as many.
+# pictures without truth; umbra-quick as it is, fine-tuned on 40, 200 and 1,000 scenes, and umbra from scratch on as many.
 # Usage: benchmarks/fine_tuning.sh WORK [DEVICE]. WORK/fine_tuning.json then has all scores; about three minutes on one H200, side by side.
 # Of each set every tenth scene is for validation, as import-data does it. The truth of the 100 test scenes is used for scores alone.
 # SCENES, SCRATCH_STEPS, MODEL, EXPERIMENT, SIZE, TEST_SCENES, SEED, TRAIN_OPTIONS, SCORE_OPTIONS: other sizes.
 set -uo pipefail
 work=$1 device=${2:-cuda}
-scenes=${SCENES:-40 200 1000} scratch=${SCRATCH_STEPS:-4000} model=${MODEL:-umbra-around} experiment=${EXPERIMENT:-umbra}
+scenes=${SCENES:-40 200 1000} scratch=${SCRATCH_STEPS:-4000} model=${MODEL:-umbra-quick} experiment=${EXPERIMENT:-umbra}
 size=${SIZE:-64x64} tests=${TEST_SCENES:-100} seed=${SEED:-0}
 here=$(dirname "$0")
 export OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1

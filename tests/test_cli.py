@@ -217,17 +217,17 @@ def test_info_counts_the_papers_parameters() -> None:
     listed = json.loads(viewslots("info").stdout)
     assert listed["experiments"]["ocloc/clevr-m1"] == "150,000 steps of 32 scenes"
     assert listed["short_names"]["umbra"] == "umbra/clevr-m1"
-    assert listed["shipped_models"]["umbra-around"] == "umbra, trained as umbra/clevr-mixed"
+    assert listed["shipped_models"]["umbra-quick"] == "umbra, trained as umbra-glimpses/clevr-mixed"
     assert set(listed["shipped_models"]) == set(shipped_models())
 
 
 def test_info_describes_trained_models(capsys: pytest.CaptureFixture[str]) -> None:
     """By name where no experiment has it, beside the experiment where one has, and by folder."""
-    info("umbra-around")
+    info("umbra-quick")
     found = json.loads(capsys.readouterr().out)
-    assert (found["method"], found["experiment"]) == ("umbra", "umbra/clevr-mixed")
-    assert found["parameters"]["total"] == sum(part.numel() for part in load_run("umbra-around").parameters())
-    assert found["training"]["scored_step"] == 7500
+    assert (found["method"], found["experiment"]) == ("umbra", "umbra-glimpses/clevr-mixed")
+    assert found["parameters"]["total"] == sum(part.numel() for part in load_run("umbra-quick").parameters())
+    assert found["training"]["scored_step"] == 1750
     info(found["folder"])
     assert json.loads(capsys.readouterr().out) == found | {"model": found["folder"]}
     info("umbra")

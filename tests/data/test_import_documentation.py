@@ -89,7 +89,7 @@ def test_from_scenes_to_a_film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     photos(Path("photos"))
     run(COMMANDS[0], monkeypatch)
-    Umbra(experiment("umbra-tiny/clevr-m1").model).save_pretrained(Path("umbra-around"))
+    Umbra(experiment("umbra-tiny/clevr-m1").model).save_pretrained(Path("umbra-quick"))
     block = re.search(r"```\n(viewslots train umbra .*?)```", PAGE, re.DOTALL)[1].splitlines()
     assert [line.split()[1] for line in block] == ["train", "figures", "decompose", "evaluate", "explore"]
     for line in block[:-1]:  # the last one serves until it is stopped

@@ -1,7 +1,9 @@
 """A model of a few thousand weights on 16x16 pixels, untrained."""
 
+import pytest
 import torch
 
+from viewslots.methods.ocloc import search
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig, StartConfig
 
 SMALL_OCLOC = OclocConfig(
@@ -24,3 +26,10 @@ SMALL_OCLOC = OclocConfig(
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def see_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An untrained model draws so faintly that no object has a pixel of its own; a search would prune all of them."""
+    monkeypatch.setattr(
+        search, "seen_objects", lambda perceived: perceived.new_ones(len(perceived), perceived.shape[2] - 1).bool()
+    )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.methods.small_model import SMALL_OCLOC, generator
+from small_model import SMALL_OCLOC, generator
 from torch import Tensor
 from torch.nn import functional as F
 

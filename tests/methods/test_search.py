@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_model import SMALL_OCLOC, generator
+from small_model import SMALL_OCLOC, generator, see_everything
 from torch import Tensor
 
 from viewslots.errors import UserError
@@ -113,6 +113,7 @@ def test_the_picture_of_an_object_needs_it_once(model: Ocloc) -> None:
 
 def test_what_is_absent_stays_so_and_is_not_asked(model: Ocloc, monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects with less than even odds: their own log-odds stay, and no picture is looked at with them."""
+    see_everything(monkeypatch)
     batch = some_batch()
     posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     posterior = replace(posterior, logit_kappa=torch.tensor([[1.0, -0.5, 0.0], [-1.0, -2.0, 3.0]]))

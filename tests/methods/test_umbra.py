@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from paper_cases import drawn_in_training
-from small_model import SMALL_OCLOC, generator
+from small_model import SMALL_OCLOC, generator, see_everything
 from torch import Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
@@ -383,8 +383,9 @@ def test_the_reconstruction_cost_is_what_is_missed_and_what_is_covered(model: Um
     torch.testing.assert_close(model.object_costs(posterior, annealing), kl + 0.5 * SMALL.object_cost)
 
 
-def test_objects_go_that_cost_more_than_they_explain(model: Umbra) -> None:
+def test_objects_go_that_cost_more_than_they_explain(model: Umbra, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the description with and without the only object, at two prices."""
+    see_everything(monkeypatch)
     batch, annealing = some_batch(), model.annealed()
     posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     posterior = replace(posterior, logit_kappa=torch.tensor([[-1.0, 1.0, -1.0]] * 2))
@@ -402,8 +403,9 @@ def test_objects_go_that_cost_more_than_they_explain(model: Umbra) -> None:
 # Use.
 
 
-def test_an_object_counts_if_it_is_as_likely_there_as_not(model: Umbra) -> None:
+def test_an_object_counts_if_it_is_as_likely_there_as_not(model: Umbra, monkeypatch: pytest.MonkeyPatch) -> None:
     """And where it does not count, it is not drawn."""
+    see_everything(monkeypatch)
     with torch.no_grad():
         model.inference.g_obj.last.weight[-1].mul_(30.0)
         model.inference.g_obj.last.bias[-1] = 0.0

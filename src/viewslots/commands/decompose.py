@@ -31,7 +31,7 @@ def decompose(
     small as it sees. Answers come in that size and, in original/, in the pixels of the pictures themselves.
 
     Args:
-        run: A run folder, a saved model, or the name of a shipped one (umbra, umbra-quick, umbra-around, compact).
+        run: A run folder, a saved model, or the name of a shipped one (umbra, umbra-quick, compact).
         images: Pictures of one scene from different places: PNG, JPEG, WebP, GIF, BMP, TIFF, HEIC (with the extra
             heic); or one short video: MP4, MOV, WebM, MKV, AVI.
         out: Folder for layers/, complete/, reconstruction/, observation/, original/, sheet.png and scene.json.

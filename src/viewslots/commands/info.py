@@ -18,7 +18,7 @@ def info(
 
     Args:
         experiment: METHOD/DATA, such as ocloc/clevr-m1, or a short name; or a run folder, a saved model or a shipped
-            one, such as umbra-around. Where a shipped model has the name of an experiment, both are described.
+            one, such as umbra-quick. Where a shipped model has the name of an experiment, both are described.
     """
     from viewslots.experiments import describe, known_experiment, overview
     from viewslots.runs import shipped_models

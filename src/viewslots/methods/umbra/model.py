@@ -86,12 +86,13 @@ class Umbra(Ocloc):
 
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
-        """All of another Umbra's, but glimpses where it has none; from an OCLOC its sizes, but how sharply pictures are
-        compared is its own."""
+        """All of another Umbra's, but glimpses where only one of the two has them: all other weights may learn again
+        without them, and they are taught last. From an OCLOC its sizes, but how sharply pictures are compared is its
+        own."""
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
-            if other.config.glimpses or not config.glimpses:
+            if bool(other.config.glimpses) == bool(config.glimpses):
                 return other.config
             own = {
                 name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")
