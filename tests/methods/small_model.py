@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from viewslots.methods.ocloc import search
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig, StartConfig
@@ -30,6 +31,8 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def see_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """An untrained model draws so faintly that no object has a pixel of its own; a search would prune all of them."""
-    monkeypatch.setattr(
-        search, "seen_objects", lambda perceived: perceived.new_ones(len(perceived), perceived.shape[2] - 1).bool()
-    )
+
+    def everything(perceived: Tensor, view_mask: Tensor) -> Tensor:
+        return torch.ones(len(perceived), perceived.shape[2] - 1, dtype=torch.bool)
+
+    monkeypatch.setattr(search, "seen_objects", everything)

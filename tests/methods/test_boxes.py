@@ -8,6 +8,8 @@ from small_model import SMALL_OCLOC, generator
 from torch import Tensor
 from torch.nn import functional as F
 
+from viewslots.errors import UserError
+from viewslots.methods.noise import Source
 from viewslots.methods.ocloc.boxes import LEAST_HALF, OUTSIDE, WIDER, boxes_around, misfit, placed, told_boxes
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
 from viewslots.methods.ocloc.model import Ocloc
@@ -173,3 +175,30 @@ def test_boxes_shrink_around_what_is_drawn() -> None:
     assert (boxes[:, 2:] - place).abs().max() < 0.15
     assert boxes[:, :2].max() < 0.65  # nine tenths of the picture at first
     assert (boxes - boxes_around(disc)).abs().max() < 0.2
+
+
+def test_boxes_begin_as_nearly_the_picture_whatever_the_code() -> None:
+    model = Ocloc(BOXED, generator())
+    latents = model.generation.prior(2, 3, 4, 1.0, Source(generator(1), torch.device("cpu")))
+    found = model.generation(latents).boxes
+    assert found is not None
+    assert torch.equal(found, told_boxes(torch.zeros(2, 3, 4, 3), (16, 16)))
+
+
+@pytest.mark.parametrize("grid", [(6, 4), 4096])
+def test_boxes_are_square_and_no_larger_than_need_be(grid: tuple[int, int] | int) -> None:
+    with pytest.raises(UserError, match="they must be square, of at most 256 pixels"):
+        replace(BOXED, object_decoder=replace(BOXED.object_decoder, grid=grid))
+
+
+def test_half_precision_keeps_boxes_exact() -> None:
+    """Patches are rounded, places are not; gradients are numbers."""
+    model, batch = Ocloc(replace(BOXED, slots=1), generator()), some_batch()
+    noise = model.draw_noise(batch, generator(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = model(batch, model.annealed(), noise)
+        decoded_now = model.generation(model.sample(model.infer_posterior(batch, noise), noise, model.annealed()))
+    assert decoded_now.boxes is not None
+    assert decoded_now.boxes.dtype == decoded_now.objects.dtype == torch.float32
+    losses.minimised.sum().backward()
+    assert all(value.grad.isfinite().all() for value in model.generation.parameters() if value.grad is not None)

@@ -418,7 +418,7 @@ def test_what_is_left_of_the_pictures() -> None:
     [(left, given, noise)] = row.looked
     expected = [0.5, 0.4, 0.5, 0.5, 0.4, 0.5, 1.0, 0.5]
     torch.testing.assert_close(left.image, row_of(expected).image)
-    assert given is known
+    assert shown_objects(given) == shown_objects(known)
     assert noise.y_attr.item() == 5
     assert not noise.background.any()
 
@@ -552,8 +552,25 @@ def test_what_has_no_pixel_of_its_own_is_no_object() -> None:
 
     things = [cheap(1, 0.9, 2, 1), cheap(4, 0.8, 0, 0), cheap(1, 0.3, 1, -9)]
     posterior = described(things, background=0.0)
-    found = pruned(Row([], posterior), row_of([0, 0.9, 0.9, 0, 0, 0, 0, 0]), posterior, STILL)
+    found = pruned(Row([], posterior), row_of([0, 0.9, 0.9, 0, 0, 0, 0, 0]), posterior, STILL)  # type: ignore[arg-type]
     assert (found.logit_kappa >= 0).tolist() == [[True, False, False]]
     shares = torch.zeros(1, 2, 3, 1, 2)
     shares[0, :, 0], shares[0, 1, 2, 0, 1] = 0.5, 0.6
-    assert seen_objects(shares).tolist() == [[False, True]]  # in one view is enough
+    real = torch.ones(1, 2, dtype=torch.bool)
+    assert seen_objects(shares, real).tolist() == [[False, True]]  # in one view is enough ...
+    assert seen_objects(shares, real & torch.tensor([True, False])).tolist() == [[False, False]]  # ... if it is real
+
+
+def test_what_a_wrong_copy_hides_is_seen_when_that_is_gone() -> None:
+    posterior = described([thing(1, 0.9, order=0.0), thing(1, 0.1, order=1.0)])
+    found = pruned(Row([], posterior), row_of([0.5, 0.9, *[0.5] * 6]), posterior, STILL)  # type: ignore[arg-type]
+    assert shown_objects(found) == pytest.approx({1: 0.9})
+
+
+def test_a_slot_that_is_no_object_keeps_no_object_away() -> None:
+    """It saves more nats than the object that a further look finds, and is not seen."""
+    ghost = (3.0, 0.2, 0.0, 0.0, -100.0, THERE)
+    known, more = described([thing(1, 0.9), ghost]), described([thing(6, 1.0), thing(5, 0.5, GONE)])
+    row, batch = Row([], more), row_of([0.5, 0.9, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5])
+    found = with_further_look(row, batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
+    assert shown_objects(found) == pytest.approx({1: 0.9, 6: 1.0})

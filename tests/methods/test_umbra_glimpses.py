@@ -406,7 +406,7 @@ def test_trained_models_without_glimpses_go_on_with_them() -> None:
 
 
 def test_whose_glimpses_a_model_has_that_starts_from_another() -> None:
-    """Its own where the other has none, with the rounds that go with them, else the other's."""
+    """The other's where both have some; else its own, or none, with the rounds that go with them."""
     wish, other = replace(SMALL, glimpses=1, rounds=5), replace(BEFORE, sigma_x=0.3)
     assert Umbra.config_from(wish, Umbra(other)) == replace(wish, sigma_x=0.3)
     assert Umbra.config_from(BEFORE, Umbra(replace(wish, sigma_x=0.3))) == replace(BEFORE, sigma_x=0.3)

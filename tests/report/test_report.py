@@ -603,11 +603,11 @@ def test_a_single_answer_has_no_spread(tmp_path: Path, answers: int, cell: str, 
 
 
 def test_a_fine_tuned_run_is_called_by_its_own_name(tmp_path: Path) -> None:
-    training = made()["training"] | {"tuned": True, "init": "umbra-around", "data": "photos"}
+    training = made()["training"] | {"tuned": True, "init": "umbra-quick", "data": "photos"}
     tuned = made(method="umbra", preset="umbra/clevr-m1", run="kitchen", training=training)
-    assert title(tuned) == "ours: kitchen, umbra fine-tuned from umbra-around (plain answers)"
+    assert title(tuned) == "ours: kitchen, umbra fine-tuned from umbra-quick (plain answers)"
     text, _ = written(tmp_path, tuned, made())
-    assert "| kitchen, umbra fine-tuned from umbra-around | photos |" in text
+    assert "| kitchen, umbra fine-tuned from umbra-quick | photos |" in text
 
 
 def test_rows_of_resized_pictures_have_a_mark() -> None:

@@ -16,7 +16,7 @@ from viewslots.methods.spatial import paste, pixel_centres
 ROOM = 3.0
 """Half the side of a box, in standard deviations of the shape in it: 1.5 radii of a disc."""
 LEAST_HALF = 0.2
-"""Half the side of the smallest box; the picture is [-1, 1]."""
+"""Half the side of the smallest box, where a square of as many pixels as the picture is [-1, 1]."""
 EDGE = 0.2
 """Fainter parts of a shape do not count: spread over a picture they would weigh more than a small object."""
 TRACE = 1e-7
@@ -27,8 +27,10 @@ START_SIZE = 2.0
 """Log-odds of the size at the start: boxes are nearly the picture."""
 OUTSIDE = -30.0
 """Log-odds of shapes and shadows outside their boxes: low enough also for the warm samples of a first stage."""
-DRAWN, WIDER = 4, 2.0
-"""Channels that are drawn in the box, shape and colours; the others, such as shadows, in one that is wider."""
+DRAWN = 4
+"""Channels that are drawn in the box: shape and colours."""
+WIDER = 2.0
+"""How much larger the box of the other channels is, such as shadows."""
 
 
 @full_precision
@@ -46,14 +48,17 @@ def most_half(size: tuple[int, int]) -> float:
 
 
 def square(half: Tensor, x: Tensor, y: Tensor, size: tuple[int, int]) -> Float[Tensor, "*I 4"]:
-    """Square in pixels: sides differ where those of the picture do."""
+    """Half the sides and the centre, (x, y), of boxes of half side `half` that are square in pixels.
+
+    The picture is [-1, 1] each way, so half the sides differ where the sides of the picture do.
+    """
     height, width = size
     return torch.stack([half * (height / width) ** 0.5, half * (width / height) ** 0.5, x, y], -1)
 
 
 @full_precision
 def boxes_around(shapes: Float[Tensor, "*I H W"]) -> Float[Tensor, "*I 4"]:
-    """The box of each shape, likewise."""
+    """Half the sides and the centre, (x, y), of a box around each shape."""
     H, W = shapes.shape[-2:]
     weights = (shapes - EDGE).clamp(min=0) + TRACE
     weights = weights / weights.sum((-2, -1), keepdim=True)
@@ -81,7 +86,8 @@ def placed(
 
 
 def misfit(decoded: Decoded) -> Float[Tensor, "B M K"]:
-    """Squared distance of every box from that which the shape in it should have. Shapes get no gradient."""
+    """Squared distance of every box from that which the shape in it should have. Gradients reach the boxes, and codes
+    through them, but not the shapes."""
     assert decoded.boxes is not None
     shapes = decoded.objects[:, 0].detach()
     logit_shp = shapes.reshape(*decoded.order.shape, *shapes.shape[1:])

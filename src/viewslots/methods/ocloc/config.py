@@ -13,6 +13,9 @@ DECODER_KINDS = ("dense", "broadcast", "compact")
 MOST_GROWTH = 2
 """How far a model follows larger pictures: sides over those it was made for. A step costs the square of that."""
 
+MOST_BOX = 256
+"""Pixels of a side of the box in which an object is drawn."""
+
 Stage = tuple[int, int, int]
 """One convolution of a decoder: (factor of upsampling, kernel size, channels)."""
 
@@ -166,13 +169,16 @@ class OclocConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         check_kernel(self.feature_kernel)
-        for name, decoder in self.whole_pictures().items():
+        if self.box_fit and not self.object_decoder.size[0] == self.object_decoder.size[1] <= MOST_BOX:
+            made = "x".join(map(str, self.object_decoder.size))
+            raise UserError(f"object_decoder makes boxes of {made}; they must be square, of at most {MOST_BOX} pixels")
+        for name, decoder in self.whole_picture_decoders().items():
             if decoder.size != sides(self.image_size):
                 made, wanted = ("x".join(map(str, size)) for size in (decoder.size, sides(self.image_size)))
                 raise UserError(f"{name} makes pictures of {made}, but image_size is {wanted}")
 
-    def whole_pictures(self) -> dict[str, DecoderConfig]:
-        """The decoders that draw them, by name."""
+    def whole_picture_decoders(self) -> dict[str, DecoderConfig]:
+        """By name. An object decoder that draws in boxes is none."""
         objects = {} if self.box_fit else {"object_decoder": self.object_decoder}
         return {**objects, "background_decoder": self.background_decoder}
 
@@ -184,7 +190,7 @@ class OclocConfig:
         grow until no pixel is left out.
         """
         own_height, own_width = sides(self.image_size)
-        step = math.lcm(*(decoder.scale for decoder in self.whole_pictures().values()))
+        step = math.lcm(*(decoder.scale for decoder in self.whole_picture_decoders().values()))
         largest, longer = MOST_GROWTH * max(own_height, own_width), max(height, width)
         height, width = (side * min(largest, longer) // longer for side in (height, width))
         height, width = (max(side // step, 1) * step for side in (height, width))
@@ -194,7 +200,7 @@ class OclocConfig:
             image_size=extent_of(height, width),
             feature_stride=stride,
             feature_kernel=max(self.feature_kernel, stride + 1 - stride % 2),
-            **{name: decoder.sized(height, width) for name, decoder in self.whole_pictures().items()},  # type: ignore[arg-type]
+            **{name: decoder.sized(height, width) for name, decoder in self.whole_picture_decoders().items()},  # type: ignore[arg-type]
         )
 
     def to_json(self) -> dict[str, Any]:

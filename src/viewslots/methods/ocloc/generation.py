@@ -56,13 +56,14 @@ class Generation(nn.Module):
         return [module for module in self.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
 
     def forward(self, latents: Latents) -> Decoded:
-        """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'."""
+        """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'; what was drawn in boxes is in its place."""
         K, M = latents.z_attr.shape[1], latents.z_view.shape[1]
         view_bck, view_obj = view_codes(latents.z_view, K)
         code_bck = torch.cat([view_bck, latents.z_bck[:, None].expand(-1, M, -1)], -1)
         code_obj = torch.cat([view_obj, latents.z_attr[:, None].expand(-1, M, -1, -1)], -1)
         order, centre = torch.split(widen(self.f_ord(code_obj)), [1, 2], -1)
-        background, objects, boxes = self.f_bck(code_bck.flatten(0, 1)), self.f_shp_apc(code_obj.flatten(0, 2)), None
+        background, objects = self.f_bck(code_bck.flatten(0, 1)), self.f_shp_apc(code_obj.flatten(0, 2))
+        boxes = None
         if self.f_box is not None:
             height, width = background.shape[-2:]
             boxes = told_boxes(self.f_box(code_obj), (height, width))

@@ -105,7 +105,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         side.join()
         objects = image_model.object_price * posterior.kappa.sum(1) if image_model.object_price else 0.0
         prices = annealing.weight_costs * (objects + cost.prices)
-        if decoded.boxes is not None:
+        if decoded.boxes is not None:  # from the first step on, when there are no prices yet
             prices = prices + self.config.box_fit * sum_over_views(misfit(decoded), batch.view_mask)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, image_model.sigma_x),
@@ -241,6 +241,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         return self.show(self.layers(latents), latents, annealing)
 
     def show(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering:
+        """The same, of layers that are decoded; `latents` say which objects are there."""
         return self.image_model.show(layers, latents, annealing)
 
     def description_length(

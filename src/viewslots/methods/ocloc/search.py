@@ -150,26 +150,32 @@ def taken(several: Sequence[Posterior], best: Int[Tensor, "B"]) -> Posterior:
 
 
 def pruned(model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> Posterior:
-    """Prune objects that are not seen, and those that cost more nats than they save.
+    """Prune objects that cost more nats than they save, and what is then not seen.
 
-    A shadow that its own object does not reach is worth many nats; but what casts nothing else is no object.
+    A shadow that no object reaches is worth many nats; but a slot that draws nothing else is no object.
     """
     latents = most_likely(posterior)
-    layers, likely = model.layers(latents), latents.logit_prs > 0
-    present = likely & seen_objects(model.show(layers, latents, annealing).perceived)
+    layers, prices, likely = model.layers(latents), model.object_costs(posterior, annealing), latents.logit_prs > 0
+
+    def only(shown: Bool[Tensor, "B K"]) -> Latents:
+        return replace(latents, logit_prs=binary_logit(shown))
 
     def cost(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
-        return model.reconstruction_cost(batch, layers, replace(latents, logit_prs=binary_logit(shown)), annealing)
+        return model.reconstruction_cost(batch, layers, only(shown), annealing)
 
-    surplus = likely & ~worth_keeping(present, model.object_costs(posterior, annealing), cost)
+    kept = worth_keeping(likely, prices, cost)
+    seen = seen_objects(model.show(layers, only(kept), annealing).perceived, batch.view_mask)
+    if (kept & ~seen).any():
+        kept = worth_keeping(kept & seen, prices, cost)
+    surplus = likely & ~kept
     return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, PRUNED))
 
 
-def seen_objects(perceived: Float[Tensor, "B M L H W"]) -> Bool[Tensor, "B K"]:
-    """Objects that have more of some pixel than any other layer."""
+def seen_objects(perceived: Float[Tensor, "B M L H W"], view_mask: Bool[Tensor, "B M"]) -> Bool[Tensor, "B K"]:
+    """Objects that have more of some pixel of a real view than any other layer."""
     B, L = len(perceived), perceived.shape[2]
-    nearest = perceived.argmax(2).flatten(1)
-    seen = torch.zeros(B, L, dtype=torch.bool, device=perceived.device).scatter_(1, nearest, True)
+    largest = torch.where(view_mask[:, :, None, None], perceived.argmax(2), 0).flatten(1)
+    seen = torch.zeros(B, L, dtype=torch.bool, device=perceived.device).scatter_(1, largest, True)
     return seen[:, 1:]
 
 
@@ -247,14 +253,20 @@ def with_further_look(
     """With objects that were missed, where that makes the description shorter.
 
     All that was found is painted over with the background, and inference looks for objects in what is left, from the
-    viewpoints that it found first. If there are more objects than slots, the most likely ones stay.
+    viewpoints that it found first. If there are more objects than slots, the most likely ones stay. What is known is
+    pruned first: a slot that is no object would make its description shorter than one with an object more.
     """
+
+    def prune(shown: Posterior) -> Posterior:
+        return pruned(model, batch, shown, annealing)
+
+    known = of_present(prune, known)
     latents = most_likely(parted(known)[0])
     shown = model.show(model.layers(latents), latents, annealing)
     bare = shown.perceived[:, :, :1]
     left = replace(batch, image=bare * batch.image + (1 - bare) * shown.background)
     both = joined(known, model.find_objects(left, known, still(noise)))
-    kept = of_present(lambda shown: pruned(model, batch, shown, annealing), both)
+    kept = of_present(prune, both)
     more = with_objects(kept, likeliest_first(kept)[:, : known.logit_kappa.shape[1]])
     return shortest(model, batch, [known, more], annealing)
 
