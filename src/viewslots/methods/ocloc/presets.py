@@ -83,13 +83,8 @@ FIRST = replace(
     sigma_x=0.1,
     feature_kernel=5,
     box_fit=100.0,
-    object_decoder=DecoderConfig(
-        kind="compact",
-        hidden=(512, 512),
-        grid=8,
-        grid_channels=64,
-        stages=((1, 3, 64), (2, 3, 64), (1, 3, 32)),
-        final_scale=2,
+    object_decoder=replace(
+        COMPACT.object_decoder, hidden=(512, 512), grid=8, stages=((1, 3, 64), (2, 3, 64), (1, 3, 32))
     ),
     start=replace(COMPACT.start, log_sigma=-3.0),
 )
