@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from viewslots.errors import UserError
 from viewslots.methods.noise import Source
-from viewslots.methods.ocloc.boxes import LEAST_HALF, OUTSIDE, WIDER, boxes_around, misfit, placed, told_boxes
+from viewslots.methods.ocloc.boxes import LEAST_HALF, OUTSIDE, boxes_around, misfit, placed, told_boxes
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.variables import Decoded
@@ -55,19 +55,23 @@ def sampled(maps: Tensor, half: Tensor, centre: Tensor, size: tuple[int, int]) -
 @pytest.mark.parametrize("size", [(16, 16), (10, 22)])
 def test_what_is_drawn_comes_to_its_place(channels: int, size: tuple[int, int]) -> None:
     drawn = torch.randn(6, channels, 8, 8, generator=generator()).double()
-    boxes = told_boxes(torch.randn(6, 3, generator=generator(1)).double(), size)
+    numbers = 2 * torch.randn(6, 3, generator=generator(1)).double() - torch.tensor([2.0, 0, 0])
+    boxes = told_boxes(numbers, size)
     half, centre = boxes[:, :2], boxes[:, 2:]
-    found = placed(drawn, boxes, size)
+    found = placed(drawn, boxes, size, 1.5)
     assert torch.allclose(found[:, :1], sampled(drawn[:, :1] - OUTSIDE, half, centre, size) + OUTSIDE)
     assert torch.allclose(found[:, 1:4], sampled(drawn[:, 1:4], half, centre, size))
     assert found.shape[1] == channels
     if channels > 4:
-        assert torch.allclose(found[:, 4:], sampled(drawn[:, 4:] - OUTSIDE, WIDER * half, centre, size) + OUTSIDE)
+        longer = max(size)
+        wide = torch.minimum(1.5 * half, longer / torch.tensor([size[1], size[0]]))  # the picture is [-1, 1]
+        assert (wide < 1.5 * half).any() and (wide == 1.5 * half).any()
+        assert torch.allclose(found[:, 4:], sampled(drawn[:, 4:] - OUTSIDE, wide, centre, size) + OUTSIDE)
 
 
 def test_outside_its_box_nothing_is_there() -> None:
     box = torch.tensor([[0.25, 0.25, 0.5, -0.5]])
-    found = placed(torch.full((1, 5, 8, 8), 3.0), box, (32, 32))
+    found = placed(torch.full((1, 5, 8, 8), 3.0), box, (32, 32), 2.0)
     inside = found[0, 0] > 0
     rows, columns = inside.nonzero().unbind(1)
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (4, 11, 20, 27)  # 8 pixels around (24, 8)
@@ -97,6 +101,19 @@ def test_misfit_by_hand() -> None:
     assert misfit(decoded(logit, right)).item() == pytest.approx(0, abs=1e-6)
     off = right + torch.tensor([[0.1, 0.2, -0.3, 0.0]])
     assert misfit(decoded(logit, off)).item() == pytest.approx(0.01 + 0.04 + 0.09, rel=1e-3)
+
+
+def test_a_box_is_free_where_its_object_left_the_view() -> None:
+    """Two objects in two views: the first leaves, the second is nowhere, so its boxes should be the picture."""
+    logit = torch.full((2, 2, 32, 32), -50.0)  # [view, object]
+    logit[0, 0, 16:24, 4:12] = 50.0
+    objects = torch.cat([logit.flatten(0, 1)[:, None], torch.zeros(4, 3, 32, 32)], 1)
+    boxes = torch.tensor([0.5, 0.5, 0.1, 0.2]).expand(1, 2, 2, 4)
+    found = misfit(Decoded(torch.zeros(2, 3, 32, 32), objects, torch.zeros(1, 2, 2), torch.zeros(1, 2, 2, 2), boxes))
+    picture = 2 * 0.5**2 + 0.1**2 + 0.2**2
+    assert found[0, 0, 0] > 0
+    assert found[0, 1, 0] == 0
+    assert found[0, :, 1].tolist() == pytest.approx([picture, picture], rel=1e-4)
 
 
 def test_only_boxes_are_drawn_to_shapes() -> None:
@@ -131,7 +148,7 @@ def test_the_paper_has_no_boxes() -> None:
     assert model.generation.f_box is None
     assert not [name for name in model.state_dict() if "f_box" in name]
     assert OclocConfig().box_fit == 0
-    assert OclocConfig.from_json({k: v for k, v in SMALL_OCLOC.to_json().items() if k != "box_fit"}) == SMALL_OCLOC
+    assert OclocConfig.from_json({k: v for k, v in SMALL_OCLOC.to_json().items() if not k.startswith("box_")}) == SMALL_OCLOC
 
 
 def test_a_box_has_pixels_of_its_own_whatever_the_picture() -> None:
@@ -156,7 +173,7 @@ def test_boxes_shrink_around_what_is_drawn() -> None:
     def drawn(place: Tensor) -> tuple[Decoded, Tensor]:
         code = torch.cat([torch.zeros(len(place), 1), place], 1)
         boxes = told_boxes(generation.f_box(code), (16, 16))
-        objects = placed(generation.f_shp_apc(code), boxes, (16, 16))
+        objects = placed(generation.f_shp_apc(code), boxes, (16, 16), 2.0)
         count, empty = len(place), torch.zeros(len(place), 1, 1, 2)
         made = Decoded(torch.zeros(count, 3, 16, 16), objects, torch.zeros(count, 1, 1), empty, boxes[:, None, None])
         distance = ((column - place[:, :1, None]) ** 2 + (row - place[:, 1:, None]) ** 2).sqrt()

@@ -29,8 +29,6 @@ OUTSIDE = -30.0
 """Log-odds of shapes and shadows outside their boxes: low enough also for the warm samples of a first stage."""
 DRAWN = 4
 """Channels that are drawn in the box: shape and colours."""
-WIDER = 2.0
-"""How much larger the box of the other channels is, such as shadows."""
 
 
 @full_precision
@@ -73,22 +71,34 @@ def boxes_around(shapes: Float[Tensor, "*I H W"]) -> Float[Tensor, "*I 4"]:
 
 @full_precision
 def placed(
-    drawn: Float[Tensor, "I channels h w"], boxes: Float[Tensor, "I 4"], size: tuple[int, int]
+    drawn: Float[Tensor, "I channels h w"], boxes: Float[Tensor, "I 4"], size: tuple[int, int], reach: float
 ) -> Float[Tensor, "I channels H W"]:
-    """What is drawn in boxes, in pictures of `size`: log-odds of the shape, colours, then what reaches further."""
+    """What is drawn in boxes, in pictures of `size`: log-odds of the shape, colours, then what reaches further.
+
+    The last lies in boxes `reach` times as large, at most as large as the picture: a shadow needs room, but the fewer
+    pixels of a patch lie outside the picture the sharper it is.
+    """
     half, centre = boxes[:, :2], boxes[:, 2:]
     shape, colour, more = torch.split(drawn, [1, DRAWN - 1, drawn.shape[1] - DRAWN], 1)
     inside = paste(torch.cat([shape - OUTSIDE, colour], 1), half, centre, size)
     parts = [inside[:, :1] + OUTSIDE, inside[:, 1:]]
     if more.shape[1]:
-        parts.append(paste(more - OUTSIDE, WIDER * half, centre, size) + OUTSIDE)
+        nothing = torch.zeros_like(half[:, 0])
+        largest = square(nothing + most_half(size), nothing, nothing, size)[:, :2]
+        parts.append(paste(more - OUTSIDE, torch.minimum(reach * half, largest), centre, size) + OUTSIDE)
     return torch.cat(parts, 1)
 
 
 def misfit(decoded: Decoded) -> Float[Tensor, "B M K"]:
     """Squared distance of every box from that which the shape in it should have. Gradients reach the boxes, and codes
-    through them, but not the shapes."""
+    through them, but not the shapes.
+
+    Where nothing is drawn the box should be the picture, so that a slot without an object begins as a drawing on all of
+    it. Not so in a view that an object has left: its box would have to jump there.
+    """
     assert decoded.boxes is not None
-    shapes = decoded.objects[:, 0].detach()
-    logit_shp = shapes.reshape(*decoded.order.shape, *shapes.shape[1:])
-    return (decoded.boxes - boxes_around(logit_shp.sigmoid())).square().sum(-1)
+    shapes = decoded.objects[:, 0].detach().sigmoid()
+    shapes = shapes.reshape(*decoded.order.shape, *shapes.shape[1:])
+    drawn = (shapes > EDGE).flatten(3).any(3)
+    left = ~drawn & drawn.any(1, keepdim=True)
+    return (decoded.boxes - boxes_around(shapes)).square().sum(-1).masked_fill(left, 0.0)
