@@ -75,8 +75,8 @@ def placed(
 ) -> Float[Tensor, "I channels H W"]:
     """What is drawn in boxes, in pictures of `size`: log-odds of the shape, colours, then what reaches further.
 
-    The last lies in boxes `reach` times as large, at most as large as the picture: a shadow needs room, but the fewer
-    pixels of a patch lie outside the picture the sharper it is.
+    The last lies in boxes `reach` times as large, but not larger than the picture or twice the object's box: a shadow
+    needs room, but pixels of a patch that lie outside the picture draw nothing.
     """
     half, centre = boxes[:, :2], boxes[:, 2:]
     shape, colour, more = torch.split(drawn, [1, DRAWN - 1, drawn.shape[1] - DRAWN], 1)
@@ -85,20 +85,14 @@ def placed(
     if more.shape[1]:
         nothing = torch.zeros_like(half[:, 0])
         largest = square(nothing + most_half(size), nothing, nothing, size)[:, :2]
-        parts.append(paste(more - OUTSIDE, torch.minimum(reach * half, largest), centre, size) + OUTSIDE)
+        parts.append(paste(more - OUTSIDE, torch.minimum(reach * half, torch.maximum(largest, 2 * half)), centre, size) + OUTSIDE)
     return torch.cat(parts, 1)
 
 
 def misfit(decoded: Decoded) -> Float[Tensor, "B M K"]:
     """Squared distance of every box from that which the shape in it should have. Gradients reach the boxes, and codes
-    through them, but not the shapes.
-
-    Where nothing is drawn the box should be the picture, so that a slot without an object begins as a drawing on all of
-    it. Not so in a view that an object has left: its box would have to jump there.
-    """
+    through them, but not the shapes."""
     assert decoded.boxes is not None
-    shapes = decoded.objects[:, 0].detach().sigmoid()
-    shapes = shapes.reshape(*decoded.order.shape, *shapes.shape[1:])
-    drawn = (shapes > EDGE).flatten(3).any(3)
-    left = ~drawn & drawn.any(1, keepdim=True)
-    return (decoded.boxes - boxes_around(shapes)).square().sum(-1).masked_fill(left, 0.0)
+    shapes = decoded.objects[:, 0].detach()
+    logit_shp = shapes.reshape(*decoded.order.shape, *shapes.shape[1:])
+    return (decoded.boxes - boxes_around(logit_shp.sigmoid())).square().sum(-1)

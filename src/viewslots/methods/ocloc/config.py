@@ -158,7 +158,7 @@ class OclocConfig:
     """Ours: what a box costs that is not around the shape in it, in nats for the square of half the picture's side. 0,
     as in the paper: objects are drawn on the whole picture. Else `object_decoder` draws in boxes, of a size its own."""
     box_reach: Positive = 2.0
-    """How much larger than an object's box that of its shadow is; at most it is as large as the picture."""
+    """How much larger than an object's box that of its shadow is; beyond 2 at most as large as the picture."""
     temperature: Positive = 0.5
     """Of the presence samples at test."""
     softness: Positive = 0.5

@@ -253,9 +253,18 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         """
         layers = self.layers(latents)
         objects = (latents.z_prs * self.object_costs(posterior, annealing)).sum(1)
+        cost = self.reconstruction_cost(batch, layers, latents, annealing)
+        return cost + objects + self.frame_costs(batch, posterior)
+
+    def frame_costs(self, batch: SceneBatch, posterior: Posterior) -> Float[Tensor, "B"]:
+        """Nats of the background and the views, whatever objects there are."""
         background = normal_kl(posterior.mu_bck, posterior.log_sigma_bck)
-        views = sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
-        return self.reconstruction_cost(batch, layers, latents, annealing) + objects + background + views
+        return background + sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
+
+    def missed(self, batch: SceneBatch, shown: Rendering) -> Float[Tensor, "B M H W"]:
+        """Nats that the mean of x misses every pixel of a real view by."""
+        missed = (batch.image - shown.reconstruction).square().sum(2) / (2 * self.image_model.sigma_x**2)
+        return torch.where(batch.view_mask[:, :, None, None], missed, 0.0)
 
     def reconstruction_cost(
         self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing

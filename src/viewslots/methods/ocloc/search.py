@@ -27,6 +27,12 @@ RATE = 0.05
 """Step size of the refinement at its start; codes have a prior of width 1."""
 PASS = 4.0
 """Time of a start with its pruning, or of a look at the drawing, over that of a gradient step: about 4 on a CPU."""
+TOLERANCE = 4.0
+"""Nats that a pixel is missed by until little of it counts as explained."""
+AT_ONCE = 256
+"""Scenes whose cost is asked for at once: bounds the memory."""
+SWAPS = 3
+"""Objects of a scene that are left out for a moment, to see what others make of their places."""
 CODES = ("mu_view", "mu_bck", "mu_attr")
 
 
@@ -46,9 +52,13 @@ class Describer(Protocol):
 
     def show(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering: ...
 
+    def missed(self, batch: SceneBatch, shown: Rendering) -> Float[Tensor, "B M H W"]: ...
+
     def description_length(
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
     ) -> Float[Tensor, "B"]: ...
+
+    def frame_costs(self, batch: SceneBatch, posterior: Posterior) -> Float[Tensor, "B"]: ...
 
     def reconstruction_cost(
         self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing
@@ -72,26 +82,56 @@ def searched(
     def refine(posterior: Posterior) -> Posterior:
         return refined(model, batch, posterior, annealing, search.refinement, pulse=pulse)
 
-    found = []
-    for posterior in model.infer_posteriors(batch, [still(noise) for noise in noises[: search.starts]]):
-        found.append(of_present(prune, posterior))
-        pulse(PASS)
-    best = of_present(look, shortest(model, batch, found, annealing))
+    starts = model.infer_posteriors(batch, [still(noise) for noise in noises[: search.starts]])
+    best, others = best_of(model, batch, starts, annealing)
+    pulse(PASS * search.starts)
+    best = of_present(refine, of_present(look, best))
     pulse(PASS)
-    best = of_present(refine, best)
-    for noise in noises[search.starts :]:
-        best = with_further_look(model, batch, best, noise, annealing)
+    if others:
+        best = of_present(look, recombined(model, batch, best, others, annealing))
         pulse(PASS)
+    for noise in noises[search.starts :]:
+        best = of_present(look, with_further_look(model, batch, best, noise, annealing))
+        pulse(2 * PASS)
         best = of_present(refine, best)
     best = of_present(prune, best)
     return with_objects(best, likeliest_first(best))
+
+
+def best_of(
+    model: Describer, batch: SceneBatch, starts: Sequence[Posterior], annealing: Annealing
+) -> tuple[Posterior, list[Posterior]]:
+    """Of every scene the start with the shortest description, and all others, in which it is empty. All are pruned."""
+    # As scenes of one batch: many objects are drawn and compared at once.
+    stacked = {name: torch.cat([getattr(start, name) for start in starts]) for name in vars(starts[0])}
+    shown, absent = parted(replace(starts[0], **stacked))
+    several = repeated(batch, len(starts))
+    drawn = Drawn(model, several, shown, annealing)
+    kept = drawn.pruned(drawn.likely)
+    lengths = drawn.length(kept) + model.frame_costs(several, shown)
+    best = lengths.view(len(starts), -1).nan_to_num(nan=torch.inf).argmin(0)
+    found = parts(joined(keeping(shown, kept), absent), len(starts))
+    others = [keeping(one, (best != number)[:, None]) for number, one in enumerate(found)]
+    return taken(found, best), others if len(starts) > 1 else []
+
+
+def repeated(batch: SceneBatch, times: int) -> SceneBatch:
+    return replace(
+        batch, image=torch.cat([batch.image] * times), view_mask=torch.cat([batch.view_mask] * times), camera=None
+    )
+
+
+def parts(posterior: Posterior, number: int) -> list[Posterior]:
+    """As many posteriors, each of as many scenes."""
+    pieces = {name: value.chunk(number) for name, value in vars(posterior).items()}
+    return [replace(posterior, **{name: piece[i] for name, piece in pieces.items()}) for i in range(number)]
 
 
 class Pulse:
     """How far a search is: passes of the inference and gradient steps, in the time of a gradient step."""
 
     def __init__(self, search: Search, looks: int) -> None:
-        self._total = PASS * (search.starts + 1 + looks) + search.refinement * (1 + looks)
+        self._total = PASS * (search.starts + 1 + 2 * looks) + search.refinement * (1 + looks)
         self._done = 0.0
 
     def __call__(self, more: float = 1.0) -> None:
@@ -150,25 +190,121 @@ def taken(several: Sequence[Posterior], best: Int[Tensor, "B"]) -> Posterior:
 
 
 def pruned(model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> Posterior:
-    """Prune objects that cost more nats than they save, and what is then not seen.
+    """Prune objects that cost more nats than they save, and what is then not seen."""
+    drawn = Drawn(model, batch, posterior, annealing)
+    return keeping(posterior, drawn.pruned(drawn.likely))
 
-    A shadow that no object reaches is worth many nats; but a slot that draws nothing else is no object.
-    """
-    latents = most_likely(posterior)
-    layers, prices, likely = model.layers(latents), model.object_costs(posterior, annealing), latents.logit_prs > 0
 
-    def only(shown: Bool[Tensor, "B K"]) -> Latents:
-        return replace(latents, logit_prs=binary_logit(shown))
-
-    def cost(shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
-        return model.reconstruction_cost(batch, layers, only(shown), annealing)
-
-    kept = worth_keeping(likely, prices, cost)
-    seen = seen_objects(model.show(layers, only(kept), annealing).perceived, batch.view_mask)
-    if (kept & ~seen).any():
-        kept = worth_keeping(kept & seen, prices, cost)
-    surplus = likely & ~kept
+def keeping(posterior: Posterior, kept: Bool[Tensor, "B K"]) -> Posterior:
+    """Of the objects that are likely there only these; what is unlikely stays as it is."""
+    surplus = (posterior.logit_kappa >= 0) & ~kept
     return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, PRUNED))
+
+
+class Drawn:
+    """The objects of a posterior, drawn once, and what any choice of them costs: those alone are then present."""
+
+    def __init__(self, model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> None:
+        self.model, self.batch, self.annealing = model, batch, annealing
+        self.latents = most_likely(posterior)
+        self.layers = model.layers(self.latents)
+        self.prices = model.object_costs(posterior, annealing)
+        self.likely: Bool[Tensor, "B K"] = self.latents.logit_prs > 0
+        self.scenes, self.slots = (torch.arange(size, device=self.likely.device) for size in self.likely.shape)
+
+    def only(self, shown: Bool[Tensor, "N K"], scenes: Int[Tensor, "N"]) -> tuple[Layers, Latents, Int[Tensor, "N n"]]:
+        """Layers and latents of these scenes with these objects alone, and the slots that they come from."""
+        slots = shown.long().argsort(dim=1, descending=True, stable=True)[:, : max(1, int(shown.sum(1).max()))]
+        latents = Latents(
+            self.latents.z_view[scenes],
+            self.latents.z_bck[scenes],
+            self.latents.z_attr[scenes[:, None], slots],
+            binary_logit(shown.gather(1, slots)),
+        )
+        return self.layers.of_slots(slots, scenes), latents, slots
+
+    def show(self, shown: Bool[Tensor, "B K"]) -> tuple[Rendering, Int[Tensor, "B n"]]:
+        """The drawing of these objects alone, and the slots that they come from."""
+        layers, latents, slots = self.only(shown, self.scenes)
+        return self.model.show(layers, latents, self.annealing), slots
+
+    def cost(self, shown: Bool[Tensor, "N K"], scenes: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
+        """Reconstruction cost of these scenes, any as often as it is named, with these objects."""
+        pieces = zip(shown.split(AT_ONCE), scenes.split(AT_ONCE), strict=True)
+        return torch.cat([self._cost(some, those) for some, those in pieces])
+
+    def _cost(self, shown: Bool[Tensor, "N K"], scenes: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
+        layers, latents, _ = self.only(shown, scenes)
+        batch = SceneBatch(self.batch.image[scenes], self.batch.view_mask[scenes])
+        return self.model.reconstruction_cost(batch, layers, latents, self.annealing)
+
+    def length(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
+        """Of the pictures and the objects; background and views cost the same whatever is shown."""
+        return self.cost(shown, self.scenes) + torch.where(shown, self.prices, 0.0).sum(1)
+
+    def pruned(self, shown: Bool[Tensor, "B K"]) -> Bool[Tensor, "B K"]:
+        """Without objects that cost more nats than they save, and without what is then not seen.
+
+        A shadow that no object reaches is worth many nats; but a slot that draws nothing else is no object.
+        """
+        kept = worth_keeping(shown, self.prices, self.cost)
+        rendering, slots = self.show(kept)
+        seen = torch.zeros_like(kept).scatter(1, slots, seen_objects(rendering.perceived, self.batch.view_mask))
+        return worth_keeping(kept & seen, self.prices, self.cost) if (kept & ~seen).any() else kept
+
+    def extended(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], most: int) -> Bool[Tensor, "B K"]:
+        """With those of the `free` objects that save more nats than they cost, the one that saves most first, as long
+        as there are no more than `most`."""
+        missed = self.cost(shown, self.scenes)
+        while True:
+            room = (shown.sum(1) < most)[:, None]
+            hopeful = free & ~shown & room & (self.hopes(shown) > self.prices / 2)
+            more = changed_costs(shown, hopeful, self.cost)
+            saved, slot_of_most = torch.where(hopeful, missed[:, None] - more - self.prices, -torch.inf).max(1)
+            new = F.one_hot(slot_of_most, len(self.slots)).bool() & (saved > 0)[:, None]
+            if not new.any():
+                return shown
+            shown = shown | new
+            missed = torch.where(new, more, 0.0).sum(1) + torch.where(new.any(1), 0.0, missed)
+
+    def hopes(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+        """What the drawing misses where each object would be: about as much as it can save."""
+        missed = self.model.missed(self.batch, self.show(shown)[0])
+        return (self.layers.logit_shp.sigmoid() * missed[:, :, None]).sum((1, 3, 4))
+
+    def missed_within(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+        """What the drawing misses in the seen part of each object."""
+        rendering, slots = self.show(shown)
+        missed = self.model.missed(self.batch, rendering)
+        within = (rendering.perceived[:, :, 1:] * missed[:, :, None]).sum((1, 3, 4))
+        return torch.zeros_like(self.prices).scatter(1, slots, within.to(self.prices))
+
+    def rearranged(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], most: int) -> Bool[Tensor, "B K"]:
+        """A choice of the shown and the `free` objects with a shorter description, or the same.
+
+        Objects are added and pruned. Then the object that explains its place worst is left out, others are added in its
+        stead, and so on: one slot often holds two neighbours, and hides whatever stands for one of them.
+        """
+        best, length = shown, self.length(shown)
+
+        def take(trial: Bool[Tensor, "B K"], where: Bool[Tensor, "B"]) -> None:
+            nonlocal best, length
+            long = self.length(trial)
+            better = where & (long < length)
+            best, length = torch.where(better[:, None], trial, best), torch.where(better, long, length)
+
+        take(self.pruned(self.extended(shown, free, most)), torch.ones_like(length, dtype=torch.bool))
+        tried = torch.zeros_like(shown)
+        for _ in range(SWAPS):
+            missed, slot = torch.where(best & ~tried, self.missed_within(best), -torch.inf).max(1)
+            asked = missed > self.prices.gather(1, slot[:, None]).squeeze(1)
+            if not asked.any():
+                break
+            worst = F.one_hot(slot, len(self.slots)).bool() & asked[:, None]
+            tried = tried | worst
+            others = (free | shown) & ~worst & asked[:, None]
+            take(self.pruned(self.extended(best & ~worst, others, most)), asked)
+        return best
 
 
 def seen_objects(perceived: Float[Tensor, "B M L H W"], view_mask: Bool[Tensor, "B M"]) -> Bool[Tensor, "B K"]:
@@ -179,29 +315,43 @@ def seen_objects(perceived: Float[Tensor, "B M L H W"], view_mask: Bool[Tensor, 
     return seen[:, 1:]
 
 
+ReconstructionCost = Callable[[Bool[Tensor, "N K"], Int[Tensor, "N"]], Float[Tensor, "N"]]
+"""Of scenes, any as often as it is named, each with a choice of its objects."""
+
+
+def changed_costs(
+    shown: Bool[Tensor, "B K"], asked: Bool[Tensor, "B K"], cost: ReconstructionCost
+) -> Float[Tensor, "B K"]:
+    """What pictures cost if one of the objects asked about comes, or goes if it is shown; infinite where none is."""
+    scenes, slots = asked.nonzero().unbind(1)
+    costs = torch.full(shown.shape, torch.inf, device=shown.device)
+    if len(scenes):
+        changed = shown[scenes] ^ F.one_hot(slots, shown.shape[1]).bool()
+        found = cost(changed, scenes)
+        costs = costs.to(found)
+        costs[scenes, slots] = found
+    return costs
+
+
 def worth_keeping(
-    present: Bool[Tensor, "B K"],
-    prices: Float[Tensor, "B K"],
-    cost: Callable[[Bool[Tensor, "B K"]], Float[Tensor, "B"]],
+    present: Bool[Tensor, "B K"], prices: Float[Tensor, "B K"], cost: ReconstructionCost
 ) -> Bool[Tensor, "B K"]:
     """Present objects, without those whose price is higher than what the pictures lose without them.
 
-    `cost`: the reconstruction cost with these objects present. Of each scene the object that saves least goes first,
-    and the others are asked again: of two copies, one stays.
+    Of each scene the object that saves least goes first, and the others are asked again: of two copies, one stays.
     """
-    missed = cost(present)
-    slots = torch.arange(present.shape[1], device=present.device)
+    scenes = torch.arange(len(present), device=present.device)
+    missed, asked = cost(present, scenes), torch.ones_like(present[:, :1])
     while True:
-        without = torch.full_like(prices, torch.inf)
-        for slot in present.any(0).nonzero().flatten().tolist():
-            without[:, slot] = cost(present & (slots != slot))
-        worth = torch.where(present, without - missed[:, None] - prices, torch.inf)
+        without = changed_costs(present, present & asked, cost)
+        worth = torch.where(present & asked, without - missed[:, None] - prices, torch.inf)
         least, slot_of_least = worth.min(1)
-        surplus = F.one_hot(slot_of_least, len(slots)).bool() & (least < 0)[:, None]
-        if not surplus.any():
+        surplus = F.one_hot(slot_of_least, present.shape[1]).bool() & (least < 0)[:, None]
+        asked = surplus.any(1, keepdim=True)
+        if not asked.any():
             return present
         present = present & ~surplus
-        missed = torch.where(surplus, without, 0.0).sum(1) + torch.where(surplus.any(1), 0.0, missed)
+        missed = torch.where(surplus, without, 0.0).sum(1) + torch.where(asked[:, 0], 0.0, missed)
 
 
 def refined(
@@ -252,23 +402,34 @@ def with_further_look(
 ) -> Posterior:
     """With objects that were missed, where that makes the description shorter.
 
-    All that was found is painted over with the background, and inference looks for objects in what is left, from the
-    viewpoints that it found first. If there are more objects than slots, the most likely ones stay. What is known is
-    pruned first: a slot that is no object would make its description shorter than one with an object more.
+    All that was found and explains its place is painted over with the background. Inference looks for objects in what is
+    left, from the viewpoints that it found first. What is known is pruned first: a slot that is no object would make
+    its description shorter than one with an object more.
     """
-
-    def prune(shown: Posterior) -> Posterior:
-        return pruned(model, batch, shown, annealing)
-
-    known = of_present(prune, known)
+    known = of_present(lambda shown: pruned(model, batch, shown, annealing), known)
     latents = most_likely(parted(known)[0])
     shown = model.show(model.layers(latents), latents, annealing)
-    bare = shown.perceived[:, :, :1]
-    left = replace(batch, image=bare * batch.image + (1 - bare) * shown.background)
-    both = joined(known, model.find_objects(left, known, still(noise)))
-    kept = of_present(prune, both)
-    more = with_objects(kept, likeliest_first(kept)[:, : known.logit_kappa.shape[1]])
-    return shortest(model, batch, [known, more], annealing)
+    explained = (1 - shown.perceived[:, :, :1]) * (-model.missed(batch, shown)[:, :, None] / TOLERANCE).exp()
+    left = replace(batch, image=torch.lerp(batch.image, shown.background, explained.to(batch.image)))
+    return recombined(model, batch, known, [model.find_objects(left, known, still(noise))], annealing)
+
+
+def recombined(
+    model: Describer, batch: SceneBatch, known: Posterior, others: Sequence[Posterior], annealing: Annealing
+) -> Posterior:
+    """With objects of others, where they describe the pictures in fewer nats; there are never more than slots.
+
+    They are drawn on the known background and from the known viewpoints: a code says where an object is in the scene,
+    not in the pictures.
+    """
+    shown, absent = parted(known)
+    pool, slots = shown, known.logit_kappa.shape[1]
+    for other in others:
+        pool = joined(pool, parted(other)[0])
+    drawn = Drawn(model, batch, pool, annealing)
+    own = drawn.likely & (drawn.slots < shown.logit_kappa.shape[1])
+    pool = joined(keeping(pool, drawn.rearranged(own, drawn.likely & ~own, slots)), absent)
+    return with_objects(pool, likeliest_first(pool)[:, :slots])
 
 
 OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")

@@ -155,3 +155,18 @@ class Layers:
     """Of the compactness noise; x and y in [-1, 1]."""
     logit_shadow: Float[Tensor, "B M K H W"] | None = None
     """Log-odds of each object's shadow on the background, where an image model has shadows."""
+
+    def of_slots(self, slots: Int[Tensor, "N n"], scenes: Int[Tensor, "N"]) -> "Layers":
+        """These scenes, any as often as it is named, each with these of its objects."""
+
+        def chosen(value: Tensor) -> Tensor:
+            return value.transpose(1, 2)[scenes[:, None], slots].transpose(1, 2)
+
+        return Layers(
+            background=self.background[scenes],
+            appearance=chosen(self.appearance),
+            logit_shp=chosen(self.logit_shp),
+            order=chosen(self.order),
+            centre=chosen(self.centre),
+            logit_shadow=None if self.logit_shadow is None else chosen(self.logit_shadow),
+        )
