@@ -29,6 +29,8 @@ OUTSIDE = -30.0
 """Log-odds of shapes and shadows outside their boxes: low enough also for the warm samples of a first stage."""
 DRAWN = 4
 """Channels that are drawn in the box: shape and colours."""
+WIDER = 2.0
+"""How much larger the box of the other channels is, such as shadows."""
 
 
 @full_precision
@@ -71,21 +73,15 @@ def boxes_around(shapes: Float[Tensor, "*I H W"]) -> Float[Tensor, "*I 4"]:
 
 @full_precision
 def placed(
-    drawn: Float[Tensor, "I channels h w"], boxes: Float[Tensor, "I 4"], size: tuple[int, int], reach: float
+    drawn: Float[Tensor, "I channels h w"], boxes: Float[Tensor, "I 4"], size: tuple[int, int]
 ) -> Float[Tensor, "I channels H W"]:
-    """What is drawn in boxes, in pictures of `size`: log-odds of the shape, colours, then what reaches further.
-
-    The last lies in boxes `reach` times as large, but not larger than the picture or twice the object's box: a shadow
-    needs room, but pixels of a patch that lie outside the picture draw nothing.
-    """
+    """What is drawn in boxes, in pictures of `size`: log-odds of the shape, colours, then what reaches further."""
     half, centre = boxes[:, :2], boxes[:, 2:]
     shape, colour, more = torch.split(drawn, [1, DRAWN - 1, drawn.shape[1] - DRAWN], 1)
     inside = paste(torch.cat([shape - OUTSIDE, colour], 1), half, centre, size)
     parts = [inside[:, :1] + OUTSIDE, inside[:, 1:]]
     if more.shape[1]:
-        nothing = torch.zeros_like(half[:, 0])
-        largest = square(nothing + most_half(size), nothing, nothing, size)[:, :2]
-        parts.append(paste(more - OUTSIDE, torch.minimum(reach * half, torch.maximum(largest, 2 * half)), centre, size) + OUTSIDE)
+        parts.append(paste(more - OUTSIDE, WIDER * half, centre, size) + OUTSIDE)
     return torch.cat(parts, 1)
 
 

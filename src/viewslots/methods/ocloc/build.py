@@ -45,7 +45,6 @@ def build_generation(config: OclocConfig, channels: int) -> Generation:
         hidden=config.hidden,
         channels=channels,
         boxes=config.box_fit > 0,
-        box_reach=config.box_reach,
     )
 
 

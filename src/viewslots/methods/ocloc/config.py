@@ -157,8 +157,6 @@ class OclocConfig:
     box_fit: Amount = 0.0
     """Ours: what a box costs that is not around the shape in it, in nats for the square of half the picture's side. 0,
     as in the paper: objects are drawn on the whole picture. Else `object_decoder` draws in boxes, of a size its own."""
-    box_reach: Positive = 2.0
-    """How much larger than an object's box that of its shadow is; beyond 2 at most as large as the picture."""
     temperature: Positive = 0.5
     """Of the presence samples at test."""
     softness: Positive = 0.5
@@ -166,7 +164,7 @@ class OclocConfig:
     nvil: NvilConfig = field(default_factory=NvilConfig)
     start: StartConfig = field(default_factory=StartConfig)
 
-    later = frozenset({"box_fit", "box_reach"})
+    later = frozenset({"box_fit"})
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -34,10 +34,9 @@ class Generation(nn.Module):
         hidden: int,
         channels: int,
         boxes: bool,
-        box_reach: float,
     ) -> None:
         super().__init__()
-        self.channels, self.box_reach = channels, box_reach
+        self.channels = channels
         self.view_dim, self.background_dim, self.attr_dim = view_dim, background_dim, attr_dim
         self.f_shp_apc = object_decoder
         self.f_bck = background_decoder
@@ -68,7 +67,7 @@ class Generation(nn.Module):
         if self.f_box is not None:
             height, width = background.shape[-2:]
             boxes = told_boxes(self.f_box(code_obj), (height, width))
-            objects = placed(objects, boxes.flatten(0, 2), (height, width), self.box_reach)
+            objects = placed(objects, boxes.flatten(0, 2), (height, width))
         return Decoded(
             background=background, objects=objects, order=order.squeeze(-1), centre=centre.tanh(), boxes=boxes
         )

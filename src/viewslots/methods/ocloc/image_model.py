@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from viewslots.methods.distributions import relaxed_bernoulli_logit, widen
@@ -67,12 +67,41 @@ class ImageModel(ABC):
     def show(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering:
         return self.overlay(layers, latents, layers.logit_shp, annealing)
 
+    def canvas(self, layers: Layers, latents: Latents, batch: SceneBatch, annealing: Annealing) -> "Canvas":
+        """For many questions about the same layers."""
+        return Canvas(self, layers, latents, batch, annealing)
+
     def start(self, generation: Generation) -> None:  # noqa: B027
         """Where decoder weights start other than as drawn; the paper's start nowhere else."""
 
     def fast(self) -> "ImageModel":
         """The same on fused kernels, where there are some."""
         return self
+
+
+class Canvas:
+    """Layers that are drawn, and what the pictures cost with some of their objects alone."""
+
+    def __init__(
+        self, image_model: ImageModel, layers: Layers, latents: Latents, batch: SceneBatch, annealing: Annealing
+    ) -> None:
+        self.image_model, self.layers, self.latents = image_model, layers, latents
+        self.batch, self.annealing = batch, annealing
+
+    def show(
+        self, scenes: Int[Tensor, "N"], slots: Int[Tensor, "N n"], present: Bool[Tensor, "N n"]
+    ) -> Rendering:
+        """These scenes, any as often as it is named, each with those of these objects that are present."""
+        latents = self.latents.of_slots(scenes, slots, present)
+        return self.image_model.show(self.layers.of_slots(scenes, slots), latents, self.annealing)
+
+    def cost(
+        self, scenes: Int[Tensor, "N"], slots: Int[Tensor, "N n"], present: Bool[Tensor, "N n"]
+    ) -> Float[Tensor, "N"]:
+        """Reconstruction cost of the same."""
+        layers, latents = self.layers.of_slots(scenes, slots), self.latents.of_slots(scenes, slots, present)
+        batch = SceneBatch(self.batch.image[scenes], self.batch.view_mask[scenes])
+        return self.image_model.cost(layers, latents, batch, self.annealing).total(self.annealing)
 
 
 class WeightedSum(ImageModel):

@@ -28,7 +28,7 @@ from viewslots.methods.ocloc.boxes import misfit
 from viewslots.methods.ocloc.build import build_generation, build_inference, start_at
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.generation import binary_logit
-from viewslots.methods.ocloc.image_model import ImageModel, WeightedSum
+from viewslots.methods.ocloc.image_model import Canvas, ImageModel, WeightedSum
 from viewslots.methods.ocloc.inference import SharedViewCodes
 from viewslots.methods.ocloc.networks import BaselineNetwork, initialise
 from viewslots.methods.ocloc.objective import Nvil, divergences, likelihood_constant, sum_over_views, weighted_loss
@@ -265,6 +265,10 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         """Nats that the mean of x misses every pixel of a real view by."""
         missed = (batch.image - shown.reconstruction).square().sum(2) / (2 * self.image_model.sigma_x**2)
         return torch.where(batch.view_mask[:, :, None, None], missed, 0.0)
+
+    def canvas(self, batch: SceneBatch, latents: Latents, annealing: Annealing) -> Canvas:
+        """The layers of latents, to ask what some of their objects alone would cost."""
+        return self.image_model.canvas(self.layers(latents), latents, batch, annealing)
 
     def reconstruction_cost(
         self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing

@@ -83,7 +83,6 @@ FIRST = replace(
     sigma_x=0.1,
     feature_kernel=5,
     box_fit=100.0,
-    box_reach=4.0,
     object_decoder=replace(
         COMPACT.object_decoder, hidden=(512, 512), grid=8, stages=((1, 3, 64), (2, 3, 64), (1, 3, 32))
     ),

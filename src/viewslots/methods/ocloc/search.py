@@ -16,6 +16,7 @@ from torch import Tensor
 
 from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.generation import binary_logit
+from viewslots.methods.ocloc.image_model import Canvas
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.variables import Latents, Layers, Noise, Posterior, Rendering
 from viewslots.pulse import beat
@@ -60,9 +61,7 @@ class Describer(Protocol):
 
     def frame_costs(self, batch: SceneBatch, posterior: Posterior) -> Float[Tensor, "B"]: ...
 
-    def reconstruction_cost(
-        self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing
-    ) -> Float[Tensor, "B"]: ...
+    def canvas(self, batch: SceneBatch, latents: Latents, annealing: Annealing) -> Canvas: ...
 
     def object_costs(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]: ...
 
@@ -87,13 +86,11 @@ def searched(
     pulse(PASS * search.starts)
     best = of_present(refine, of_present(look, best))
     pulse(PASS)
-    if others:
-        best = of_present(look, recombined(model, batch, best, others, annealing))
-        pulse(PASS)
     for noise in noises[search.starts :]:
-        best = of_present(look, with_further_look(model, batch, best, noise, annealing))
-        pulse(2 * PASS)
-        best = of_present(refine, best)
+        best = with_further_look(model, batch, best, noise, annealing, others)
+        pulse(PASS)
+        best, others = of_present(refine, of_present(look, best)), []
+        pulse(PASS)
     best = of_present(prune, best)
     return with_objects(best, likeliest_first(best))
 
@@ -101,7 +98,8 @@ def searched(
 def best_of(
     model: Describer, batch: SceneBatch, starts: Sequence[Posterior], annealing: Annealing
 ) -> tuple[Posterior, list[Posterior]]:
-    """Of every scene the start with the shortest description, and all others, in which it is empty. All are pruned."""
+    """Of every scene the start with the shortest description, and the others, empty where they are that one. All are
+    pruned."""
     # As scenes of one batch: many objects are drawn and compared at once.
     stacked = {name: torch.cat([getattr(start, name) for start in starts]) for name in vars(starts[0])}
     shown, absent = parted(replace(starts[0], **stacked))
@@ -205,38 +203,23 @@ class Drawn:
     """The objects of a posterior, drawn once, and what any choice of them costs: those alone are then present."""
 
     def __init__(self, model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> None:
-        self.model, self.batch, self.annealing = model, batch, annealing
-        self.latents = most_likely(posterior)
-        self.layers = model.layers(self.latents)
+        self.model, self.batch = model, batch
+        latents = most_likely(posterior)
+        self.canvas = model.canvas(batch, latents, annealing)
         self.prices = model.object_costs(posterior, annealing)
-        self.likely: Bool[Tensor, "B K"] = self.latents.logit_prs > 0
+        self.likely: Bool[Tensor, "B K"] = latents.logit_prs > 0
         self.scenes, self.slots = (torch.arange(size, device=self.likely.device) for size in self.likely.shape)
-
-    def only(self, shown: Bool[Tensor, "N K"], scenes: Int[Tensor, "N"]) -> tuple[Layers, Latents, Int[Tensor, "N n"]]:
-        """Layers and latents of these scenes with these objects alone, and the slots that they come from."""
-        slots = shown.long().argsort(dim=1, descending=True, stable=True)[:, : max(1, int(shown.sum(1).max()))]
-        latents = Latents(
-            self.latents.z_view[scenes],
-            self.latents.z_bck[scenes],
-            self.latents.z_attr[scenes[:, None], slots],
-            binary_logit(shown.gather(1, slots)),
-        )
-        return self.layers.of_slots(slots, scenes), latents, slots
 
     def show(self, shown: Bool[Tensor, "B K"]) -> tuple[Rendering, Int[Tensor, "B n"]]:
         """The drawing of these objects alone, and the slots that they come from."""
-        layers, latents, slots = self.only(shown, self.scenes)
-        return self.model.show(layers, latents, self.annealing), slots
+        slots = first(shown)
+        return self.canvas.show(self.scenes, slots, shown.gather(1, slots)), slots
 
     def cost(self, shown: Bool[Tensor, "N K"], scenes: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
         """Reconstruction cost of these scenes, any as often as it is named, with these objects."""
-        pieces = zip(shown.split(AT_ONCE), scenes.split(AT_ONCE), strict=True)
-        return torch.cat([self._cost(some, those) for some, those in pieces])
-
-    def _cost(self, shown: Bool[Tensor, "N K"], scenes: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
-        layers, latents, _ = self.only(shown, scenes)
-        batch = SceneBatch(self.batch.image[scenes], self.batch.view_mask[scenes])
-        return self.model.reconstruction_cost(batch, layers, latents, self.annealing)
+        slots = first(shown)
+        asked = zip(*(value.split(AT_ONCE) for value in (scenes, slots, shown.gather(1, slots))), strict=True)
+        return torch.cat([self.canvas.cost(*some) for some in asked])
 
     def length(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
         """Of the pictures and the objects; background and views cost the same whatever is shown."""
@@ -270,7 +253,7 @@ class Drawn:
     def hopes(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """What the drawing misses where each object would be: about as much as it can save."""
         missed = self.model.missed(self.batch, self.show(shown)[0])
-        return (self.layers.logit_shp.sigmoid() * missed[:, :, None]).sum((1, 3, 4))
+        return (self.canvas.layers.logit_shp.sigmoid() * missed[:, :, None]).sum((1, 3, 4))
 
     def missed_within(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """What the drawing misses in the seen part of each object."""
@@ -305,6 +288,11 @@ class Drawn:
             others = (free | shown) & ~worst & asked[:, None]
             take(self.pruned(self.extended(best & ~worst, others, most)), asked)
         return best
+
+
+def first(shown: Bool[Tensor, "N K"]) -> Int[Tensor, "N n"]:
+    """The slots of what is shown, in their order; with fewer than others, then some of what is not."""
+    return shown.long().argsort(dim=1, descending=True, stable=True)[:, : max(1, int(shown.sum(1).max()))]
 
 
 def seen_objects(perceived: Float[Tensor, "B M L H W"], view_mask: Bool[Tensor, "B M"]) -> Bool[Tensor, "B K"]:
@@ -398,38 +386,33 @@ def differentiable(values: T) -> T:
 
 
 def with_further_look(
-    model: Describer, batch: SceneBatch, known: Posterior, noise: Noise, annealing: Annealing
+    model: Describer,
+    batch: SceneBatch,
+    known: Posterior,
+    noise: Noise,
+    annealing: Annealing,
+    others: Sequence[Posterior] = (),
 ) -> Posterior:
-    """With objects that were missed, where that makes the description shorter.
+    """With objects that were missed, where that makes the description shorter; there are never more than slots.
 
     All that was found and explains its place is painted over with the background. Inference looks for objects in what is
-    left, from the viewpoints that it found first. What is known is pruned first: a slot that is no object would make
-    its description shorter than one with an object more.
-    """
-    known = of_present(lambda shown: pruned(model, batch, shown, annealing), known)
-    latents = most_likely(parted(known)[0])
-    shown = model.show(model.layers(latents), latents, annealing)
-    explained = (1 - shown.perceived[:, :, :1]) * (-model.missed(batch, shown)[:, :, None] / TOLERANCE).exp()
-    left = replace(batch, image=torch.lerp(batch.image, shown.background, explained.to(batch.image)))
-    return recombined(model, batch, known, [model.find_objects(left, known, still(noise))], annealing)
-
-
-def recombined(
-    model: Describer, batch: SceneBatch, known: Posterior, others: Sequence[Posterior], annealing: Annealing
-) -> Posterior:
-    """With objects of others, where they describe the pictures in fewer nats; there are never more than slots.
-
-    They are drawn on the known background and from the known viewpoints: a code says where an object is in the scene,
-    not in the pictures.
+    left, from the viewpoints that it found first. The objects of other starts are asked too: a code says where an object
+    is in the scene, so it can be drawn from the viewpoints and on the background that are known. What is known is pruned
+    first: a slot that is no object would make its description shorter than one with an object more.
     """
     shown, absent = parted(known)
-    pool, slots = shown, known.logit_kappa.shape[1]
-    for other in others:
+    drawn = Drawn(model, batch, shown, annealing)
+    kept = drawn.pruned(drawn.likely)
+    drawing, _ = drawn.show(kept)
+    explained = (1 - drawing.perceived[:, :, :1]) * (-model.missed(batch, drawing)[:, :, None] / TOLERANCE).exp()
+    left = replace(batch, image=torch.lerp(batch.image, drawing.background, explained.to(batch.image)))
+    pool = keeping(shown, kept)
+    for other in (model.find_objects(left, joined(pool, absent), still(noise)), *others):
         pool = joined(pool, parted(other)[0])
     drawn = Drawn(model, batch, pool, annealing)
-    own = drawn.likely & (drawn.slots < shown.logit_kappa.shape[1])
-    pool = joined(keeping(pool, drawn.rearranged(own, drawn.likely & ~own, slots)), absent)
-    return with_objects(pool, likeliest_first(pool)[:, :slots])
+    own = drawn.likely & (drawn.slots < kept.shape[1])
+    pool = joined(keeping(pool, drawn.rearranged(own, drawn.likely & ~own, known.logit_kappa.shape[1])), absent)
+    return with_objects(pool, likeliest_first(pool)[:, : known.logit_kappa.shape[1]])
 
 
 OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")

@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -79,6 +79,11 @@ class Latents:
     @property
     def z_prs(self) -> Float[Tensor, "B K"]:
         return self.logit_prs.sigmoid()
+
+    def of_slots(self, scenes: Int[Tensor, "N"], slots: Int[Tensor, "N n"], present: Bool[Tensor, "N n"]) -> "Latents":
+        """These scenes, any as often as it is named, each with these of its objects, which are there or not."""
+        certain = torch.where(present, torch.inf, -torch.inf)
+        return Latents(self.z_view[scenes], self.z_bck[scenes], self.z_attr[scenes[:, None], slots], certain)
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,7 @@ class Layers:
     logit_shadow: Float[Tensor, "B M K H W"] | None = None
     """Log-odds of each object's shadow on the background, where an image model has shadows."""
 
-    def of_slots(self, slots: Int[Tensor, "N n"], scenes: Int[Tensor, "N"]) -> "Layers":
+    def of_slots(self, scenes: Int[Tensor, "N"], slots: Int[Tensor, "N n"]) -> "Layers":
         """These scenes, any as often as it is named, each with these of its objects."""
 
         def chosen(value: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.ocloc.generation import Generation
-from viewslots.methods.ocloc.image_model import Cost, ImageModel, composed, noisy, plain_layers
+from viewslots.methods.ocloc.image_model import Canvas, Cost, ImageModel, composed, noisy, plain_layers
 from viewslots.methods.ocloc.objective import negative_log_likelihood, sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.variables import Decoded, Latents, Layers, Noise, Rendering
@@ -78,6 +78,13 @@ class ShadowedMixture(ImageModel):
         shadows = shadows_of(layers).sigmoid() * latents.z_prs[:, None, :, None, None]
         prices = self.config.pixel_cost * (1 - shown.perceived[:, :, 0]) + self.config.shadow_cost * shadows.sum(2)
         return sum_over_views(prices, batch.view_mask)
+
+    def canvas(self, layers: Layers, latents: Latents, batch: SceneBatch, annealing: Annealing) -> Canvas:
+        if self.config.mixture * annealing.weight_mixture < 1:
+            return super().canvas(layers, latents, batch, annealing)
+        from viewslots.methods.umbra.canvas import ShadowedCanvas
+
+        return ShadowedCanvas(self, layers, latents, batch, annealing)
 
     def start(self, generation: Generation) -> None:
         """Objects begin with hardly any shadow, even all over the picture, until there is something to learn."""
