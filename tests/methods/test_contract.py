@@ -89,13 +89,13 @@ def test_methods_by_name() -> None:
 
 
 def test_how_far_a_method_searches_unless_told_otherwise() -> None:
-    """The paper's methods not at all; Umbra by all that there is, by starts alone after glimpses."""
+    """The paper's methods not at all; Umbra by all that there is, after glimpses without gradient steps."""
     assert Ocloc(SMALL_OCLOC).default_search is None
     assert PerView(SMALL_OCLOC).default_search is None
     own = Umbra(UmbraConfig(**vars(SMALL_OCLOC))).default_search
     assert own == Search(starts=4, looks=1, refinement=30)
     assert own.draws == 5
-    assert Umbra(UmbraConfig(**vars(SMALL_OCLOC), glimpses=1)).default_search == Search(starts=4)
+    assert Umbra(UmbraConfig(**vars(SMALL_OCLOC), glimpses=1)).default_search == Search(starts=4, looks=1)
     assert Search().draws == 1
 
 

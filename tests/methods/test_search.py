@@ -11,10 +11,12 @@ from torch import Tensor
 from viewslots.errors import UserError
 from viewslots.methods.contract import Search
 from viewslots.methods.distributions import normal_kl
+from viewslots.methods.ocloc import search
 from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import (
     PRUNED,
+    Drawn,
     length_of,
     most_likely,
     parted,
@@ -66,9 +68,7 @@ def test_against_a_slow_twin() -> None:
     costs, prices = torch.rand(B, 2**K, generator=generator()), torch.rand(B, K, generator=generator(1)) * 0.3
     present = torch.rand(B, K, generator=generator(2)) < 0.8
     bits = 2 ** torch.arange(K)
-    found = worth_keeping(
-        present, prices, lambda shown: costs.gather(1, (shown * bits).sum(1, keepdim=True)).squeeze(1)
-    )
+    found = worth_keeping(present, prices, lambda shown, scenes: costs[scenes, (shown * bits).sum(1)])
     for b in range(B):
         subsets = {tuple(bool(code & 2**k) for k in range(K)): float(costs[b, code]) for code in range(2**K)}
         assert found[b].tolist() == slowly(present[b].tolist(), prices[b].tolist(), subsets)
@@ -80,7 +80,7 @@ def test_of_two_copies_one_stays() -> None:
     """Copies explain the same 50 nats; a third object 5, which its code is not worth, and a fourth 10, which it is."""
     weights = torch.tensor([0.0, 0.0, 5.0, 10.0])
 
-    def cost(shown: Tensor) -> Tensor:
+    def cost(shown: Tensor, scenes: Tensor) -> Tensor:
         return 100 - 50.0 * (shown[:, 0] | shown[:, 1]) - (shown * weights).sum(1)
 
     kept = worth_keeping(torch.ones(1, 4, dtype=torch.bool), torch.full((1, 4), 7.0), cost)
@@ -117,14 +117,35 @@ def test_what_is_absent_stays_so_and_is_not_asked(model: Ocloc, monkeypatch: pyt
     batch = some_batch()
     posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     posterior = replace(posterior, logit_kappa=torch.tensor([[1.0, -0.5, 0.0], [-1.0, -2.0, 3.0]]))
-    asked, cost = [], model.reconstruction_cost
-    spy = lambda *given: asked.append(given[2].logit_prs > 0) or cost(*given)  # noqa: E731
-    monkeypatch.setattr(model, "reconstruction_cost", spy)
+    asked, cost = [], Drawn.cost
+    spy = lambda drawn, *given: asked.append(given) or cost(drawn, *given)  # noqa: E731
+    monkeypatch.setattr(Drawn, "cost", spy)
     found = pruned(model, batch, posterior, model.annealed())
     absent = posterior.logit_kappa < 0
     assert torch.equal(found.logit_kappa[absent], posterior.logit_kappa[absent])
-    assert asked[0].tolist() == [[True, False, True], [False, False, True]]
-    assert not any((shown & absent).any() for shown in asked)
+    assert asked[0][0].tolist() == [[True, False, True], [False, False, True]]
+    assert not any((shown & absent[scenes]).any() for shown, scenes in asked)
+
+
+@torch.no_grad()
+def test_the_cost_of_any_choice(model: Ocloc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the model's own cost of all slots, of which these are present; also if few are asked about at once."""
+    batch, annealing = some_batch(), model.annealed()
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
+    drawn, latents = Drawn(model, batch, posterior, annealing), most_likely(posterior)
+    shown = torch.tensor([[True, False, True], [False, True, False], [False] * 3, [True] * 3, [False, True, True]])
+    scenes = torch.tensor([1, 0, 1, 1, 0])
+    expected = []
+    for chosen, b in zip(shown, scenes.tolist(), strict=True):
+        only = replace(latents, logit_prs=binary_logit(chosen).expand(2, -1))
+        expected.append(model.reconstruction_cost(batch, model.layers(only), only, annealing)[b])
+    for at_once in (1, 3, 100):
+        monkeypatch.setattr(search, "AT_ONCE", at_once)
+        torch.testing.assert_close(drawn.cost(shown, scenes), torch.stack(expected))
+    whole = Drawn(model, batch, posterior, annealing).length(torch.tensor([[True] * 3] * 2))
+    there = replace(latents, logit_prs=torch.full_like(latents.logit_prs, torch.inf))
+    described = model.description_length(batch, posterior, there, annealing)
+    torch.testing.assert_close(whole + model.frame_costs(batch, posterior), described)
 
 
 # Which start is taken.

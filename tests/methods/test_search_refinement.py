@@ -1,5 +1,6 @@
 """Gradient steps on codes, and further looks for objects: on toys whose answers are known, and on small models."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,12 +16,13 @@ from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.compositing import composite, perceived_shapes
 from viewslots.methods.ocloc.fast.accelerate import accelerated
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.objective import negative_log_likelihood
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.search import (
     CODES,
     PRUNED,
     RATE,
+    TOLERANCE,
+    Drawn,
     joined,
     most_likely,
     of_present,
@@ -125,9 +127,14 @@ class Row:
         mean = composite(s, layers.background, layers.appearance)
         return Rendering(mean, s, layers.logit_shp, layers.order, layers.appearance, layers.background)
 
+    def missed(self, batch: SceneBatch, shown: Rendering) -> Tensor:
+        return (batch.image - shown.reconstruction).square().sum(2) / (2 * self.sigma**2)
+
+    def canvas(self, batch: SceneBatch, latents: Latents, annealing: Annealing) -> "RowCanvas":
+        return RowCanvas(self, batch, latents, annealing)
+
     def reconstruction_cost(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Tensor:
-        mean = self.show(layers, latents, annealing).reconstruction
-        return negative_log_likelihood(batch.image, mean, batch.view_mask, self.sigma)
+        return self.missed(batch, self.show(layers, latents, annealing)).sum((1, 2, 3))
 
     def object_costs(self, posterior: Posterior, annealing: Annealing) -> Tensor:
         return posterior.mu_attr[..., 4].detach()
@@ -137,8 +144,27 @@ class Row:
     ) -> Tensor:
         layers = self.layers(latents)
         prices = latents.z_prs * self.object_costs(posterior, annealing)
-        views = posterior.mu_view.square().sum((1, 2))
+        views = self.frame_costs(batch, posterior)
         return self.reconstruction_cost(batch, layers, latents, annealing) + prices.sum(1) + views
+
+    def frame_costs(self, batch: SceneBatch, posterior: Posterior) -> Tensor:
+        return posterior.mu_view.square().sum((1, 2))
+
+
+class RowCanvas:
+    """Drawn anew for every question."""
+
+    def __init__(self, row: Row, batch: SceneBatch, latents: Latents, annealing: Annealing) -> None:
+        self.row, self.batch, self.latents, self.annealing = row, batch, latents, annealing
+        self.layers = row.layers(latents)
+
+    def show(self, scenes: Tensor, slots: Tensor, present: Tensor) -> Rendering:
+        latents = self.latents.of_slots(scenes, slots, present)
+        return self.row.show(self.row.layers(latents), latents, self.annealing)
+
+    def cost(self, scenes: Tensor, slots: Tensor, present: Tensor) -> Tensor:
+        some = SceneBatch(self.batch.image[scenes], self.batch.view_mask[scenes])
+        return self.row.missed(some, self.show(scenes, slots, present)).sum((1, 2, 3))
 
 
 def row_of(*scenes: list[float]) -> SceneBatch:
@@ -469,6 +495,63 @@ def test_a_look_makes_no_description_longer() -> None:
     found = with_further_look(row, batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
     before, after = (row.description_length(batch, one, most_likely(one), STILL) for one in (known, found))
     assert float(after) <= float(before)
+
+
+def test_what_is_explained_badly_is_looked_at_again() -> None:
+    """A thing that is painted .2 too dark at one pixel, 6 nats a channel, and right at the next."""
+    known = described([thing(1, 0.9, width=2.0)])
+    row = Row([], known)
+    with_further_look(row, row_of([0.5, 0.7, 0.9, *[0.5] * 5]), known, noise_called(5), STILL)  # type: ignore[arg-type]
+    [(left, _, _)] = row.looked
+    there = math.exp(-3 * 0.2**2 / (2 * Row.sigma**2) / TOLERANCE)
+    expected = [0.5, 0.7 + there * (0.5 - 0.7), *[0.5] * 6]
+    torch.testing.assert_close(left.image, row_of(expected).image)
+
+
+BLOB = (1.0, 0.9, 2.0, 1.0, PRICE, THERE)
+"""Before two neighbours, and of neither's colour."""
+NEIGHBOURS = [0.5, 1.0, 0.7, *[0.5] * 5]
+
+
+def test_one_slot_that_holds_two_neighbours_gives_way() -> None:
+    """It hides both, so that neither of them alone is worth its price beside it."""
+    known, apart = described([BLOB, thing(4, 0.5, GONE)]), [thing(1, 1.0), thing(2, 0.7)]
+    batch, nothing = row_of(NEIGHBOURS), described([thing(4, 0.5, GONE), thing(5, 0.5, GONE)])
+    for more, others in (
+        (described(apart), []),
+        (nothing, [described(apart)]),
+        (nothing, [described(apart[:1] * 2), described(apart)]),
+    ):
+        row = Row([], more)
+        drawn = Drawn(row, batch, joined(known, described(apart)), STILL)  # type: ignore[arg-type]
+        blob, free = torch.tensor([[True, False, False, False]]), torch.tensor([[False, False, True, True]])
+        assert drawn.pruned(drawn.extended(blob, free, 4)).tolist() == blob.tolist()
+        found = with_further_look(row, batch, known, noise_called(5), STILL, others)  # type: ignore[arg-type]
+        assert shown_objects(found) == pytest.approx({1.0: 1.0, 2.0: 0.7})
+        assert_aligned(found)
+        assert found.logit_kappa.shape == (1, 2)
+
+
+def test_two_do_not_come_where_one_slot_is_free() -> None:
+    """Of the neighbours that one slot stands for, only one may take its place: worse, so nothing changes."""
+    known, more = described([BLOB]), described([thing(1, 1.0), thing(2, 0.7)])
+    found = with_further_look(Row([], more), row_of(NEIGHBOURS), known, noise_called(5), STILL)  # type: ignore[arg-type]
+    before, after = (one.logit_kappa.shape[1] for one in (known, found))
+    assert (before, after) == (1, 1)
+    assert len(shown_objects(found)) == 1
+
+
+def test_a_search_takes_what_another_start_found() -> None:
+    """The second start has the shorter description; the first alone has found the thing at 6. Without a further look
+    the answer is the second start."""
+    starts = [described([thing(6, 1.0), thing(2, 0.5, GONE), thing(3, 0.5, GONE)])]
+    starts.append(described([thing(1, 0.9), thing(4, 0.1), thing(3, 0.5, GONE)]))
+    noises = [noise_called(number) for number in range(3)]
+    nothing = described([thing(2, 0.5, GONE)] * 3)
+    for search, expected in ((Search(2), {1.0: 0.9, 4.0: 0.1}), (Search(2, looks=1), ALL)):
+        found = searched(Row(starts, nothing), row_of(ROW), noises[: search.draws], STILL, search)  # type: ignore[arg-type]
+        assert shown_objects(found) == pytest.approx(expected)
+        assert_aligned(found)
 
 
 # All of it.

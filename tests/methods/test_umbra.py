@@ -19,7 +19,7 @@ from viewslots.methods.distributions import beta_kl, normal_kl, presence_kl
 from viewslots.methods.ocloc.compositing import perceived_shapes
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.generation import binary_logit
-from viewslots.methods.ocloc.image_model import WeightedSum
+from viewslots.methods.ocloc.image_model import Canvas, WeightedSum
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import negative_log_likelihood, weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
@@ -27,8 +27,9 @@ from viewslots.methods.ocloc.search import PRUNED, most_likely, pruned, searched
 from viewslots.methods.ocloc.variables import Latents, Layers, Posterior
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import load_model
+from viewslots.methods.umbra.canvas import MOST_MISSED, ShadowedCanvas
 from viewslots.methods.umbra.config import FADED, UmbraConfig, UmbraSchedule
-from viewslots.methods.umbra.image_model import ShadowedMixture, expected_shapes, mixture_nll, shaded
+from viewslots.methods.umbra.image_model import ShadowedMixture, expected_shapes, mixture_nll, shaded, shadows_of
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch
 
@@ -400,6 +401,52 @@ def test_objects_go_that_cost_more_than_they_explain(model: Umbra, monkeypatch: 
         assert bool(kept.logit_kappa[0, 1] != PRUNED) == stays
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_canvas_is_its_slow_twin(wide: bool) -> None:
+    """Sharp shapes that overlap, shadows, a view that is padded; choices of objects, none among them. In single
+    precision as in double."""
+    model = Umbra(replace(SMALL, sigma_x=0.2), generator(1)).eval()
+    batch = replace(some_batch(), view_mask=torch.tensor([[True, True], [True, False]]))
+    for parameter in model.generation.parameters():
+        parameter.mul_(4.0)
+    latents = most_likely(model.infer_posterior(batch, model.draw_noise(batch, generator())))
+    layers = model.layers(latents)
+    more = {"logit_shp": layers.logit_shp + 3, "logit_shadow": shadows_of(layers) + 18}
+    layers = replace(layers, background=layers.background.clamp(0, 1), **more)
+    if wide:
+        layers = replace(layers, **{name: value.double() for name, value in vars(layers).items()})
+        batch = replace(batch, image=batch.image.double())
+    annealing = replace(model.annealed(), weight_costs=0.7)
+    fast = model.image_model.canvas(layers, latents, batch, annealing)
+    slow = Canvas(model.image_model, layers, latents, batch, annealing)
+    assert type(fast) is ShadowedCanvas
+    scenes, slots = torch.tensor([0, 1, 1, 0, 1]), torch.tensor([[0, 1], [2, 0], [1, 2], [2, 1], [0, 1]])
+    present = torch.tensor([[True, True], [True, False], [True, True], [False, True], [False, False]])
+    expected = slow.cost(scenes, slots, present)
+    torch.testing.assert_close(fast.cost(scenes, slots, present), expected, rtol=1e-9 if wide else 1e-5, atol=0.0)
+    assert len(expected.unique()) == 5
+    shown = slow.show(scenes, slots, present)
+    assert (shown.perceived[0, :, 1:].amin(1) > 0.05).any()  # they overlap
+    assert (shown.background[0] < 0.9 * layers.background[0]).any()  # and cast shadows
+    assert type(model.image_model.canvas(layers, latents, batch, replace(annealing, weight_mixture=0.5))) is Canvas
+
+
+@torch.no_grad()
+def test_what_a_canvas_cannot_explain_has_an_end() -> None:
+    """One black pixel in front of white, which an absent object would explain: 150 nats, told as 80."""
+    model = Umbra(replace(SMALL, sigma_x=0.1), generator(1)).eval()
+    batch = SceneBatch(torch.zeros(1, 1, 3, 16, 16), torch.ones(1, 1, dtype=torch.bool))
+    latents = most_likely(model.infer_posterior(batch, model.draw_noise(batch, generator())))
+    layers = model.layers(latents)
+    layers = replace(
+        layers, background=torch.ones_like(layers.background), appearance=torch.zeros_like(layers.appearance)
+    )
+    canvas = model.image_model.canvas(layers, latents, batch, model.annealed())
+    found = canvas.cost(torch.tensor([0]), torch.tensor([[0]]), torch.tensor([[False]]))
+    assert found.item() == pytest.approx(16 * 16 * MOST_MISSED, rel=1e-5)
+
+
 # Use.
 
 
@@ -447,8 +494,8 @@ def test_a_start_that_came_to_nothing_is_not_the_best(model: Umbra, monkeypatch:
     batch, state = some_batch(), generator(3)
     noises = [model.draw_latent_noise(batch, state) for _ in range(4)]
     ends = [model.infer_posterior(batch, still(noise)) for noise in noises]
-    lengths = iter([torch.tensor([torch.nan, 2.0]), torch.tensor([5.0, torch.nan])] + [torch.tensor([9.0, 9.0])] * 2)
-    monkeypatch.setattr(model, "description_length", lambda *given: next(lengths))
+    lengths = 1e7 * torch.tensor([[torch.nan, 2.0], [5.0, torch.nan], [9.0, 9.0], [9.0, 9.0]])
+    monkeypatch.setattr(model, "frame_costs", lambda *given: lengths.flatten())
     found = searched(model, batch, noises, model.annealed(), Search(4))
     assert torch.equal(found.mu_bck, torch.stack([ends[1].mu_bck[0], ends[0].mu_bck[1]]))
     expected = torch.stack([ends[1].mu_attr[0], ends[0].mu_attr[1]])

@@ -374,6 +374,24 @@ def test_a_searched_answer_does_not_depend_on_the_other_scenes() -> None:
         assert torch.equal(found.logit_kappa[0, present:].sort()[0], kappa[b][kappa[b] < 0].sort()[0])
 
 
+def test_nor_does_one_with_a_further_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three scenes at once, two starts and a look for more: as each of them alone, from the same noise."""
+    see_everything(monkeypatch)
+    model, batch, state = awake(replace(SMALL, object_cost=120.0)), some_batch(3), generator(8)
+    noises, annealing = [model.draw_latent_noise(batch, state) for _ in range(3)], model.annealed()
+    search = Search(starts=2, looks=1)
+    together = searched(model, batch, noises, annealing, search)
+    assert len({*(together.logit_kappa >= 0).sum(1).tolist()}) > 1
+    for b in range(3):
+        own = [replace(noise, **{name: value[b : b + 1] for name, value in vars(noise).items()}) for noise in noises]
+        alone = SceneBatch(batch.image[b : b + 1], batch.view_mask[b : b + 1])
+        found = searched(model, alone, own, annealing, search)
+        present = int((found.logit_kappa >= 0).sum())
+        assert present == int((together.logit_kappa[b] >= 0).sum())
+        torch.testing.assert_close(found.mu_attr[0, :present], together.mu_attr[b, :present], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found.mu_view[0], together.mu_view[b], rtol=1e-4, atol=1e-4)
+
+
 def test_plain_answers_are_looked_at() -> None:
     model, batch = awake(), some_batch()
     answer = model.infer(batch, generator())

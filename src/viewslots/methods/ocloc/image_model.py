@@ -88,9 +88,7 @@ class Canvas:
         self.image_model, self.layers, self.latents = image_model, layers, latents
         self.batch, self.annealing = batch, annealing
 
-    def show(
-        self, scenes: Int[Tensor, "N"], slots: Int[Tensor, "N n"], present: Bool[Tensor, "N n"]
-    ) -> Rendering:
+    def show(self, scenes: Int[Tensor, "N"], slots: Int[Tensor, "N n"], present: Bool[Tensor, "N n"]) -> Rendering:
         """These scenes, any as often as it is named, each with those of these objects that are present."""
         latents = self.latents.of_slots(scenes, slots, present)
         return self.image_model.show(self.layers.of_slots(scenes, slots), latents, self.annealing)

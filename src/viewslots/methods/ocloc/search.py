@@ -108,7 +108,7 @@ def best_of(
     kept = drawn.pruned(drawn.likely)
     lengths = drawn.length(kept) + model.frame_costs(several, shown)
     best = lengths.view(len(starts), -1).nan_to_num(nan=torch.inf).argmin(0)
-    found = parts(joined(keeping(shown, kept), absent), len(starts))
+    found = divided(joined(keeping(shown, kept), absent), len(starts))
     others = [keeping(one, (best != number)[:, None]) for number, one in enumerate(found)]
     return taken(found, best), others if len(starts) > 1 else []
 
@@ -119,7 +119,7 @@ def repeated(batch: SceneBatch, times: int) -> SceneBatch:
     )
 
 
-def parts(posterior: Posterior, number: int) -> list[Posterior]:
+def divided(posterior: Posterior, number: int) -> list[Posterior]:
     """As many posteriors, each of as many scenes."""
     pieces = {name: value.chunk(number) for name, value in vars(posterior).items()}
     return [replace(posterior, **{name: piece[i] for name, piece in pieces.items()}) for i in range(number)]
@@ -218,8 +218,9 @@ class Drawn:
     def cost(self, shown: Bool[Tensor, "N K"], scenes: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
         """Reconstruction cost of these scenes, any as often as it is named, with these objects."""
         slots = first(shown)
-        asked = zip(*(value.split(AT_ONCE) for value in (scenes, slots, shown.gather(1, slots))), strict=True)
-        return torch.cat([self.canvas.cost(*some) for some in asked])
+        parts = [slice(start, start + AT_ONCE) for start in range(0, len(scenes), AT_ONCE)]
+        present = shown.gather(1, slots)
+        return torch.cat([self.canvas.cost(scenes[part], slots[part], present[part]) for part in parts])
 
     def length(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
         """Of the pictures and the objects; background and views cost the same whatever is shown."""
@@ -395,10 +396,10 @@ def with_further_look(
 ) -> Posterior:
     """With objects that were missed, where that makes the description shorter; there are never more than slots.
 
-    All that was found and explains its place is painted over with the background. Inference looks for objects in what is
-    left, from the viewpoints that it found first. The objects of other starts are asked too: a code says where an object
-    is in the scene, so it can be drawn from the viewpoints and on the background that are known. What is known is pruned
-    first: a slot that is no object would make its description shorter than one with an object more.
+    All that was found and explains its place is painted over with the background. Inference looks for objects in what
+    is left, from the viewpoints that it found first. The objects of other starts are asked too: a code says where an
+    object is in the scene, so it can be drawn from the known viewpoints and on the known background. What is known is
+    pruned first: a slot that is no object would make its description shorter than one with an object more.
     """
     shown, absent = parted(known)
     drawn = Drawn(model, batch, shown, annealing)

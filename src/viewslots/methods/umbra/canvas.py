@@ -1,7 +1,7 @@
 """What pictures cost with some objects alone, sooner: a search asks for hundreds of choices of the same objects.
 
-How well an object explains each pixel by itself does not depend on the others, and is computed once. The rest is done in
-place, since on a CPU most of the time of a sum over pixels is that of new memory. `Canvas` is the slow twin.
+How well an object explains each pixel by itself does not depend on the others, and is computed once. The rest is done
+in place, since on a CPU most of the time of a sum over pixels is that of new memory. `Canvas` is the slow twin.
 """
 
 import functools
@@ -16,9 +16,9 @@ from viewslots.methods.ocloc.image_model import Canvas
 from viewslots.methods.ocloc.objective import sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.variables import Latents, Layers
+from viewslots.methods.schedules import Scalar
 from viewslots.methods.umbra.image_model import LEAST_COVER, LEAST_SHARE, ShadowedMixture, shadows_of
 from viewslots.types import SceneBatch
-
 
 MOST_MISSED = 80.0
 """Nats of a pixel beyond its best explanation, from where on it makes no difference: exp has an end in float32."""
@@ -27,6 +27,7 @@ MOST_MISSED = 80.0
 class ShadowedCanvas(Canvas):
     """For the likelihood of the mixture alone. No gradients."""
 
+    @torch.no_grad()
     def __init__(
         self, image_model: ShadowedMixture, layers: Layers, latents: Latents, batch: SceneBatch, annealing: Annealing
     ) -> None:
@@ -36,12 +37,15 @@ class ShadowedCanvas(Canvas):
         in_views = shadow.sum((3, 4)) * batch.view_mask[:, :, None]
         self.shadow_prices: Float[Tensor, "B K"] = self.config.shadow_cost * in_views.sum(1)
         errors = self.errors_of(batch.image[:, :, None], layers.appearance)
-        self.least: Float[Tensor, "B M H W"] = torch.minimum(errors.amin(2), self.errors_of(batch.image, layers.background))
+        self.least: Float[Tensor, "B M H W"] = torch.minimum(
+            errors.amin(2), self.errors_of(batch.image, layers.background)
+        )
         self.likelihoods = errors.sub_(self.least[:, :, None]).neg_().clamp_(min=-MOST_MISSED).exp_()
 
     def errors_of(self, image: Tensor, colours: Float[Tensor, "*I 3 H W"]) -> Float[Tensor, "*I H W"]:
         return (image - colours).square_().sum(-3).div_(2 * self.image_model.sigma_x**2)
 
+    @torch.no_grad()
     def cost(
         self, scenes: Int[Tensor, "N"], slots: Int[Tensor, "N n"], present: Bool[Tensor, "N n"]
     ) -> Float[Tensor, "N"]:
@@ -56,14 +60,16 @@ class ShadowedCanvas(Canvas):
         cover = of_objects(self.cover) * there
         bare, seen = seen_shares(cover, of_objects(self.layers.order), self.annealing.softness)
         taken = self.config.pixel_cost * sum_over_views(1 - bare, mask)
-        explained = F.threshold_(seen, LEAST_SHARE, 0.0).mul_(of_objects(self.likelihoods)).sum(2)
-        explained.add_(F.threshold_(bare, LEAST_SHARE, 0.0).mul_(ground)).clamp_(min=math.exp(-MOST_MISSED)).log_()
+        explained = F.threshold(seen, LEAST_SHARE, 0.0, inplace=True).mul_(of_objects(self.likelihoods)).sum(2)
+        explained.add_(F.threshold(bare, LEAST_SHARE, 0.0, inplace=True).mul_(ground)).clamp_(
+            min=math.exp(-MOST_MISSED)
+        ).log_()
         shadows = (self.shadow_prices[scenes[:, None], slots] * present).sum(1)
         return self.annealing.weight_costs * (taken + shadows) + sum_over_views(least - explained, mask)
 
 
 def seen_shares(
-    cover: Float[Tensor, "N M n H W"], order: Float[Tensor, "N M n"], softness: float
+    cover: Float[Tensor, "N M n H W"], order: Float[Tensor, "N M n"], softness: Scalar
 ) -> tuple[Float[Tensor, "N M H W"], Float[Tensor, "N M n H W"]]:
     """As `expected_shapes` has them, of what objects cover: the background's, and theirs."""
     one = torch.ones((), dtype=cover.dtype, device=cover.device)
