@@ -139,8 +139,8 @@ def test_the_cost_of_any_choice(model: Ocloc, monkeypatch: pytest.MonkeyPatch) -
     for chosen, b in zip(shown, scenes.tolist(), strict=True):
         only = replace(latents, logit_prs=binary_logit(chosen).expand(2, -1))
         expected.append(model.reconstruction_cost(batch, model.layers(only), only, annealing)[b])
-    for at_once in (1, 3, 100):
-        monkeypatch.setattr(search, "AT_ONCE", at_once)
+    for at_once in (1, 3 * 2 * 3 * 16**2, 10**9):  # a scene, three scenes, all of them
+        monkeypatch.setitem(search.AT_ONCE, "cpu", at_once)
         torch.testing.assert_close(drawn.cost(shown, scenes), torch.stack(expected))
     whole = Drawn(model, batch, posterior, annealing).length(torch.tensor([[True] * 3] * 2))
     there = replace(latents, logit_prs=torch.full_like(latents.logit_prs, torch.inf))

@@ -23,6 +23,7 @@ from viewslots.methods.ocloc.search import (
     RATE,
     TOLERANCE,
     Drawn,
+    best_of,
     joined,
     most_likely,
     of_present,
@@ -156,7 +157,7 @@ class RowCanvas:
 
     def __init__(self, row: Row, batch: SceneBatch, latents: Latents, annealing: Annealing) -> None:
         self.row, self.batch, self.latents, self.annealing = row, batch, latents, annealing
-        self.layers = row.layers(latents)
+        self.cover = row.layers(latents).logit_shp.sigmoid()
 
     def show(self, scenes: Tensor, slots: Tensor, present: Tensor) -> Rendering:
         latents = self.latents.of_slots(scenes, slots, present)
@@ -533,12 +534,51 @@ def test_one_slot_that_holds_two_neighbours_gives_way() -> None:
 
 
 def test_two_do_not_come_where_one_slot_is_free() -> None:
-    """Of the neighbours that one slot stands for, only one may take its place: worse, so nothing changes."""
-    known, more = described([BLOB]), described([thing(1, 1.0), thing(2, 0.7)])
-    found = with_further_look(Row([], more), row_of(NEIGHBOURS), known, noise_called(5), STILL)  # type: ignore[arg-type]
-    before, after = (one.logit_kappa.shape[1] for one in (known, found))
-    assert (before, after) == (1, 1)
-    assert len(shown_objects(found)) == 1
+    """Of the neighbours that one slot stands for, only one may take its place: the brighter one alone leaves 6 nats,
+    the blur of both 7.5."""
+    known, more, batch = described([BLOB]), described([thing(1, 1.0), thing(2, 0.7)]), row_of(NEIGHBOURS)
+    found = with_further_look(Row([], more), batch, known, noise_called(5), STILL)  # type: ignore[arg-type]
+    assert shown_objects(found) == pytest.approx({1.0: 1.0})
+    drawn = Drawn(Row([], more), batch, joined(known, more), STILL)  # type: ignore[arg-type]
+    blob = torch.tensor([[True, False, False]])
+    for room, kept in ((1, [[False, True, False]]), (2, [[False, True, True]])):
+        assert drawn.rearranged(blob, ~blob, room).tolist() == kept
+
+
+def test_each_object_is_left_out_once() -> None:
+    """Two blurs of two neighbours each, the first worse than the second, for which there is nothing better."""
+    batch = row_of([0.5, 1.0, 0.7, 0.5, 0.5, 1.0, 0.6, 0.5])
+    known = described([BLOB, (5.0, 0.85, 2.0, 1.0, PRICE, THERE), *[thing(4, 0.5, GONE)] * 2])
+    drawn = Drawn(Row([], known), batch, joined(known, described([thing(1, 1.0), thing(2, 0.7)])), STILL)  # type: ignore[arg-type]
+    blurs = drawn.slots[None] < 2
+    worst = drawn.missed_within(blurs)[0, :2].argmax().item()
+    assert worst == 1  # so the first can only be replaced in a second round
+    assert drawn.rearranged(blurs, drawn.likely & ~blurs, 6)[0].nonzero().flatten().tolist() == [1, 4, 5]
+
+
+def test_the_best_start_is_not_offered_twice() -> None:
+    starts = [described([thing(1, 0.9), thing(4, 0.1)], [thing(6, 1.0), thing(2, 0.5, GONE)])]
+    starts.append(described([thing(6, 1.0), thing(2, 0.5, GONE)], [thing(1, 0.9), thing(4, 0.1)]))
+    best, others = best_of(Row([], starts[0]), row_of(ROW, ROW), starts, STILL)  # type: ignore[arg-type]
+    for b in range(2):
+        assert shown_objects(best, b) == pytest.approx({1.0: 0.9, 4.0: 0.1})
+        assert shown_objects(others[b], b) == {}
+        assert shown_objects(others[1 - b], b) == pytest.approx({6.0: 1.0})
+
+
+@pytest.mark.parametrize("of_look", [False, True])
+def test_what_came_to_nothing_spoils_nothing(of_look: bool) -> None:
+    """A start, or what a further look finds, that is no number in one scene: the other has its things all the same."""
+    broken = described(*[[thing(6, 1.0), thing(2, 0.5, GONE), thing(3, 0.5, GONE)]] * 2)
+    broken.mu_attr[0], broken.logit_kappa[0, 1:], broken.y_attr[0, 1:] = torch.nan, torch.nan, torch.nan
+    good = described(*[[thing(1, 0.9), thing(4, 0.1), thing(3, 0.5, GONE)]] * 2)
+    nothing = described(*[[thing(2, 0.5, GONE)] * 3] * 2)
+    row = Row([good, nothing if of_look else broken], broken if of_look else nothing)
+    noises = [noise_called(number) for number in range(3)]
+    found = searched(row, row_of(ROW, ROW), noises, STILL, Search(2, looks=1))  # type: ignore[arg-type]
+    assert shown_objects(found, 0) == pytest.approx({1.0: 0.9, 4.0: 0.1})
+    assert shown_objects(found, 1) == pytest.approx(ALL)
+    assert all(value.isfinite().all() for value in vars(found).values())
 
 
 def test_a_search_takes_what_another_start_found() -> None:

@@ -434,7 +434,8 @@ def test_the_canvas_is_its_slow_twin(wide: bool) -> None:
 
 @torch.no_grad()
 def test_what_a_canvas_cannot_explain_has_an_end() -> None:
-    """One black pixel in front of white, which an absent object would explain: 150 nats, told as 80."""
+    """Black pictures on a white ground, which an object that is left out would explain: 150 nats a pixel, told as 80.
+    Not so if it is absent anyhow: how many absent slots are drawn depends on the other scenes of a batch."""
     model = Umbra(replace(SMALL, sigma_x=0.1), generator(1)).eval()
     batch = SceneBatch(torch.zeros(1, 1, 3, 16, 16), torch.ones(1, 1, dtype=torch.bool))
     latents = most_likely(model.infer_posterior(batch, model.draw_noise(batch, generator())))
@@ -442,9 +443,11 @@ def test_what_a_canvas_cannot_explain_has_an_end() -> None:
     layers = replace(
         layers, background=torch.ones_like(layers.background), appearance=torch.zeros_like(layers.appearance)
     )
-    canvas = model.image_model.canvas(layers, latents, batch, model.annealed())
-    found = canvas.cost(torch.tensor([0]), torch.tensor([[0]]), torch.tensor([[False]]))
-    assert found.item() == pytest.approx(16 * 16 * MOST_MISSED, rel=1e-5)
+    for logit, nats in ((torch.inf, MOST_MISSED), (-torch.inf, 3 / (2 * 0.1**2))):
+        drawn = replace(latents, logit_prs=torch.full_like(latents.logit_prs, logit))
+        canvas = model.image_model.canvas(layers, drawn, batch, model.annealed())
+        found = canvas.cost(torch.tensor([0]), torch.tensor([[0]]), torch.tensor([[False]]))
+        assert found.item() == pytest.approx(16 * 16 * nats, rel=1e-5)
 
 
 # Use.

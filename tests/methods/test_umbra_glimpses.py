@@ -352,9 +352,15 @@ def test_a_search_looks_at_the_shortest_start_alone(monkeypatch: pytest.MonkeyPa
     assert not all(torch.equal(start.mu_bck, best.mu_bck) for start in starts)
     seen: list[Posterior] = []
     look = model.looked_at
-    monkeypatch.setattr(model, "looked_at", lambda *given: seen.append(given[1]) or look(*given))
+    monkeypatch.setattr(model, "looked_at", lambda *given, **more: seen.append(given[1]) or look(*given, **more))
     searched(model, batch, noises, annealing, Search(starts=3))
     assert [one.mu_bck.tolist() for one in seen] == [best.mu_bck.tolist()]
+    # With a further look: at what that found, then at all that is there.
+    seen.clear()
+    further = searched(model, batch, [*noises, noises[0]], annealing, Search(starts=3, looks=1))
+    assert len(seen) == 3
+    assert not torch.equal(seen[2].mu_bck, best.mu_bck)
+    assert not torch.equal(further.mu_bck, seen[2].mu_bck)
 
 
 def test_a_searched_answer_does_not_depend_on_the_other_scenes() -> None:

@@ -36,7 +36,8 @@ class Search:
     starts: int = 1
     """Random starts of the inference, of which the one with the shortest description goes on."""
     looks: Whole = 0
-    """Further looks at what is left of the pictures when all that was found is taken away."""
+    """Further looks at what is left of the pictures when all is taken away that was found and explains its place. The
+    first one also asks what the other starts found."""
     refinement: Whole = 0
     """Gradient steps on the codes, after the starts and after every further look."""
 

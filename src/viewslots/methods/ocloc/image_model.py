@@ -87,6 +87,7 @@ class Canvas:
     ) -> None:
         self.image_model, self.layers, self.latents = image_model, layers, latents
         self.batch, self.annealing = batch, annealing
+        self.cover: Float[Tensor, "B M K H W"] = layers.logit_shp.sigmoid()
 
     def show(self, scenes: Int[Tensor, "N"], slots: Int[Tensor, "N n"], present: Bool[Tensor, "N n"]) -> Rendering:
         """These scenes, any as often as it is named, each with those of these objects that are present."""

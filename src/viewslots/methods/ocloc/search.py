@@ -18,7 +18,7 @@ from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.image_model import Canvas
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import Latents, Layers, Noise, Posterior, Rendering
+from viewslots.methods.ocloc.variables import Latents, Noise, Posterior, Rendering
 from viewslots.pulse import beat
 from viewslots.types import SceneBatch
 
@@ -30,8 +30,8 @@ PASS = 4.0
 """Time of a start with its pruning, or of a look at the drawing, over that of a gradient step: about 4 on a CPU."""
 TOLERANCE = 4.0
 """Nats that a pixel is missed by until little of it counts as explained."""
-AT_ONCE = 256
-"""Scenes whose cost is asked for at once: bounds the memory."""
+AT_ONCE = {"cpu": 2**22, "cuda": 2**27}
+"""Pixels of objects that are composed at once: what a cache likes, and a bound on the memory."""
 SWAPS = 3
 """Objects of a scene that are left out for a moment, to see what others make of their places."""
 CODES = ("mu_view", "mu_bck", "mu_attr")
@@ -48,10 +48,6 @@ class Describer(Protocol):
     def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior: ...
-
-    def layers(self, latents: Latents) -> Layers: ...
-
-    def show(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering: ...
 
     def missed(self, batch: SceneBatch, shown: Rendering) -> Float[Tensor, "B M H W"]: ...
 
@@ -212,14 +208,15 @@ class Drawn:
 
     def show(self, shown: Bool[Tensor, "B K"]) -> tuple[Rendering, Int[Tensor, "B n"]]:
         """The drawing of these objects alone, and the slots that they come from."""
-        slots = first(shown)
+        slots = chosen_slots(shown)
         return self.canvas.show(self.scenes, slots, shown.gather(1, slots)), slots
 
     def cost(self, shown: Bool[Tensor, "N K"], scenes: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
         """Reconstruction cost of these scenes, any as often as it is named, with these objects."""
-        slots = first(shown)
-        parts = [slice(start, start + AT_ONCE) for start in range(0, len(scenes), AT_ONCE)]
-        present = shown.gather(1, slots)
+        slots = chosen_slots(shown)
+        present, pixels = shown.gather(1, slots), self.canvas.cover[0, :, 0].numel() * slots.shape[1]
+        step = max(1, AT_ONCE[shown.device.type] // pixels)
+        parts = [slice(start, start + step) for start in range(0, len(scenes), step)]
         return torch.cat([self.canvas.cost(scenes[part], slots[part], present[part]) for part in parts])
 
     def length(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
@@ -236,25 +233,26 @@ class Drawn:
         seen = torch.zeros_like(kept).scatter(1, slots, seen_objects(rendering.perceived, self.batch.view_mask))
         return worth_keeping(kept & seen, self.prices, self.cost) if (kept & ~seen).any() else kept
 
-    def extended(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], most: int) -> Bool[Tensor, "B K"]:
+    def extended(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], room: int) -> Bool[Tensor, "B K"]:
         """With those of the `free` objects that save more nats than they cost, the one that saves most first, as long
-        as there are no more than `most`."""
-        missed = self.cost(shown, self.scenes)
+        as there are no more than `room`. Only those are asked that have something to explain (`hopes`)."""
+        missed, asked = self.cost(shown, self.scenes), torch.ones_like(shown[:, :1])
         while True:
-            room = (shown.sum(1) < most)[:, None]
-            hopeful = free & ~shown & room & (self.hopes(shown) > self.prices / 2)
+            asked = asked & (shown.sum(1, keepdim=True) < room)
+            hopeful = free & ~shown & asked & (self.hopes(shown) > self.prices / 2)
             more = changed_costs(shown, hopeful, self.cost)
             saved, slot_of_most = torch.where(hopeful, missed[:, None] - more - self.prices, -torch.inf).max(1)
             new = F.one_hot(slot_of_most, len(self.slots)).bool() & (saved > 0)[:, None]
-            if not new.any():
+            asked = new.any(1, keepdim=True)
+            if not asked.any():
                 return shown
             shown = shown | new
-            missed = torch.where(new, more, 0.0).sum(1) + torch.where(new.any(1), 0.0, missed)
+            missed = torch.where(new, more, 0.0).sum(1) + torch.where(asked[:, 0], 0.0, missed)
 
     def hopes(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """What the drawing misses where each object would be: about as much as it can save."""
         missed = self.model.missed(self.batch, self.show(shown)[0])
-        return (self.canvas.layers.logit_shp.sigmoid() * missed[:, :, None]).sum((1, 3, 4))
+        return (self.canvas.cover * missed[:, :, None]).sum((1, 3, 4))
 
     def missed_within(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """What the drawing misses in the seen part of each object."""
@@ -263,21 +261,21 @@ class Drawn:
         within = (rendering.perceived[:, :, 1:] * missed[:, :, None]).sum((1, 3, 4))
         return torch.zeros_like(self.prices).scatter(1, slots, within.to(self.prices))
 
-    def rearranged(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], most: int) -> Bool[Tensor, "B K"]:
-        """A choice of the shown and the `free` objects with a shorter description, or the same.
+    def rearranged(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], room: int) -> Bool[Tensor, "B K"]:
+        """A choice of the shown and the `free` objects, at most `room`, with a shorter description; else the same.
 
         Objects are added and pruned. Then the object that explains its place worst is left out, others are added in its
         stead, and so on: one slot often holds two neighbours, and hides whatever stands for one of them.
         """
         best, length = shown, self.length(shown)
 
-        def take(trial: Bool[Tensor, "B K"], where: Bool[Tensor, "B"]) -> None:
+        def take(trial: Bool[Tensor, "B K"]) -> None:
             nonlocal best, length
-            long = self.length(trial)
-            better = where & (long < length)
-            best, length = torch.where(better[:, None], trial, best), torch.where(better, long, length)
+            trial_length = self.length(trial)
+            shorter = trial_length < length
+            best, length = torch.where(shorter[:, None], trial, best), torch.where(shorter, trial_length, length)
 
-        take(self.pruned(self.extended(shown, free, most)), torch.ones_like(length, dtype=torch.bool))
+        take(self.pruned(self.extended(shown, free, room)))
         tried = torch.zeros_like(shown)
         for _ in range(SWAPS):
             missed, slot = torch.where(best & ~tried, self.missed_within(best), -torch.inf).max(1)
@@ -286,12 +284,11 @@ class Drawn:
                 break
             worst = F.one_hot(slot, len(self.slots)).bool() & asked[:, None]
             tried = tried | worst
-            others = (free | shown) & ~worst & asked[:, None]
-            take(self.pruned(self.extended(best & ~worst, others, most)), asked)
+            take(self.pruned(self.extended(best & ~worst, (free | shown) & ~worst & asked[:, None], room)))
         return best
 
 
-def first(shown: Bool[Tensor, "N K"]) -> Int[Tensor, "N n"]:
+def chosen_slots(shown: Bool[Tensor, "N K"]) -> Int[Tensor, "N n"]:
     """The slots of what is shown, in their order; with fewer than others, then some of what is not."""
     return shown.long().argsort(dim=1, descending=True, stable=True)[:, : max(1, int(shown.sum(1).max()))]
 
@@ -409,7 +406,7 @@ def with_further_look(
     left = replace(batch, image=torch.lerp(batch.image, drawing.background, explained.to(batch.image)))
     pool = keeping(shown, kept)
     for other in (model.find_objects(left, joined(pool, absent), still(noise)), *others):
-        pool = joined(pool, parted(other)[0])
+        pool = joined(pool, parted(sound(other))[0])
     drawn = Drawn(model, batch, pool, annealing)
     own = drawn.likely & (drawn.slots < kept.shape[1])
     pool = joined(keeping(pool, drawn.rearranged(own, drawn.likely & ~own, known.logit_kappa.shape[1])), absent)
@@ -417,6 +414,18 @@ def with_further_look(
 
 
 OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")
+
+
+def sound(posterior: Posterior) -> Posterior:
+    """Without objects that came to nothing: one that is no number would spoil all that it is compared with."""
+    values = {**{name: getattr(posterior, name) for name in OF_OBJECTS}, "y_attr": posterior.y_attr[:, 1:]}
+    whole = torch.stack([value.flatten(2).isfinite().all(2) for value in values.values() if value.dim() > 2]).all(0)
+    whole = whole & posterior.logit_kappa.isfinite()
+    if whole.all():
+        return posterior
+    sane = {name: torch.where(whole[..., None], value, 0.0) for name, value in values.items() if value.dim() > 2}
+    y_attr = torch.cat([posterior.y_attr[:, :1], sane.pop("y_attr")], 1)
+    return replace(posterior, **sane, y_attr=y_attr, logit_kappa=torch.where(whole, posterior.logit_kappa, PRUNED))
 
 
 def joined(known: Posterior, more: Posterior) -> Posterior:

@@ -165,7 +165,7 @@ class Layers:
         """These scenes, any as often as it is named, each with these of its objects."""
 
         def chosen(value: Tensor) -> Tensor:
-            return value.transpose(1, 2)[scenes[:, None], slots].transpose(1, 2)
+            return objects_of(value, scenes, slots)
 
         return Layers(
             background=self.background[scenes],
@@ -175,3 +175,10 @@ class Layers:
             centre=chosen(self.centre),
             logit_shadow=None if self.logit_shadow is None else chosen(self.logit_shadow),
         )
+
+
+def objects_of(
+    values: Float[Tensor, "B M K *rest"], scenes: Int[Tensor, "N"], slots: Int[Tensor, "N n"]
+) -> Float[Tensor, "N M n *rest"]:
+    """Of these scenes, any as often as it is named, the values of these objects in all views."""
+    return values.transpose(1, 2)[scenes[:, None], slots].transpose(1, 2)

@@ -15,7 +15,7 @@ from torch import Tensor
 from viewslots.methods.ocloc.image_model import Canvas
 from viewslots.methods.ocloc.objective import sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.ocloc.variables import Latents, Layers
+from viewslots.methods.ocloc.variables import Latents, Layers, objects_of
 from viewslots.methods.schedules import Scalar
 from viewslots.methods.umbra.image_model import LEAST_COVER, LEAST_SHARE, ShadowedMixture, shadows_of
 from viewslots.types import SceneBatch
@@ -25,7 +25,8 @@ MOST_MISSED = 80.0
 
 
 class ShadowedCanvas(Canvas):
-    """For the likelihood of the mixture alone. No gradients."""
+    """For the likelihood of the mixture alone, without gradients. What a pixel costs beyond its best explanation by any
+    object that is likely there, or by the ground without shadows, has an end: MOST_MISSED."""
 
     @torch.no_grad()
     def __init__(
@@ -33,14 +34,19 @@ class ShadowedCanvas(Canvas):
     ) -> None:
         super().__init__(image_model, layers, latents, batch, annealing)
         self.config, shadow = image_model.config, shadows_of(layers).sigmoid()
-        self.cover, self.light = layers.logit_shp.sigmoid(), 1 - self.config.darkest * shadow
+        self.light = 1 - self.config.darkest * shadow
         in_views = shadow.sum((3, 4)) * batch.view_mask[:, :, None]
         self.shadow_prices: Float[Tensor, "B K"] = self.config.shadow_cost * in_views.sum(1)
         errors = self.errors_of(batch.image[:, :, None], layers.appearance)
+        # What is absent must not count: how many such slots are drawn depends on the other scenes of a batch.
+        absent = (latents.logit_prs <= 0)[:, None, :, None, None]
         self.least: Float[Tensor, "B M H W"] = torch.minimum(
-            errors.amin(2), self.errors_of(batch.image, layers.background)
+            errors.masked_fill(absent, torch.inf).amin(2), self.errors_of(batch.image, layers.background)
         )
-        self.likelihoods = errors.sub_(self.least[:, :, None]).neg_().clamp_(min=-MOST_MISSED).exp_()
+        self.likelihoods = self.likelihood_of(errors, self.least[:, :, None])
+
+    def likelihood_of(self, errors: Tensor, least: Tensor) -> Tensor:
+        return (least - errors).clamp_(-MOST_MISSED, MOST_MISSED).exp_()
 
     def errors_of(self, image: Tensor, colours: Float[Tensor, "*I 3 H W"]) -> Float[Tensor, "*I H W"]:
         return (image - colours).square_().sum(-3).div_(2 * self.image_model.sigma_x**2)
@@ -52,13 +58,13 @@ class ShadowedCanvas(Canvas):
         there, mask = present[:, None, :, None, None], self.batch.view_mask[scenes]
 
         def of_objects(values: Float[Tensor, "B M K *HW"]) -> Float[Tensor, "N M n *HW"]:
-            return values.transpose(1, 2)[scenes[:, None], slots].transpose(1, 2)
+            return objects_of(values, scenes, slots)
 
         light = functools.reduce(torch.mul, torch.where(there, of_objects(self.light), 1.0).unbind(2))
-        least, ground = self.least[scenes], self.layers.background[scenes] * light[:, :, None]
-        ground = (least - self.errors_of(self.batch.image[scenes], ground)).clamp_(-MOST_MISSED, MOST_MISSED).exp_()
-        cover = of_objects(self.cover) * there
-        bare, seen = seen_shares(cover, of_objects(self.layers.order), self.annealing.softness)
+        least, shaded = self.least[scenes], self.layers.background[scenes] * light[:, :, None]
+        ground = self.likelihood_of(self.errors_of(self.batch.image[scenes], shaded), least)
+        order, softness = of_objects(self.layers.order), self.annealing.softness
+        bare, seen = seen_shares(of_objects(self.cover) * there, order, softness)
         taken = self.config.pixel_cost * sum_over_views(1 - bare, mask)
         explained = F.threshold(seen, LEAST_SHARE, 0.0, inplace=True).mul_(of_objects(self.likelihoods)).sum(2)
         explained.add_(F.threshold(bare, LEAST_SHARE, 0.0, inplace=True).mul_(ground)).clamp_(
