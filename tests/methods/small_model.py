@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from viewslots.methods.ocloc import search
+from viewslots.methods.ocloc import choice
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig, StartConfig
 
 SMALL_OCLOC = OclocConfig(
@@ -35,4 +35,4 @@ def see_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     def everything(perceived: Tensor, view_mask: Tensor) -> Tensor:
         return torch.ones(len(perceived), perceived.shape[2] - 1, dtype=torch.bool)
 
-    monkeypatch.setattr(search, "seen_objects", everything)
+    monkeypatch.setattr(choice, "seen_objects", everything)

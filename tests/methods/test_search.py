@@ -11,14 +11,13 @@ from torch import Tensor
 from viewslots.errors import UserError
 from viewslots.methods.contract import Search
 from viewslots.methods.distributions import normal_kl
-from viewslots.methods.ocloc import search
+from viewslots.methods.ocloc import choice
+from viewslots.methods.ocloc.choice import Drawn, most_likely, worth_keeping
 from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import (
     PRUNED,
-    Drawn,
     length_of,
-    most_likely,
     parted,
     pruned,
     refined,
@@ -26,7 +25,6 @@ from viewslots.methods.ocloc.search import (
     shortest,
     taken,
     with_objects,
-    worth_keeping,
 )
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
 from viewslots.methods.per_view.model import PerView
@@ -140,7 +138,7 @@ def test_the_cost_of_any_choice(model: Ocloc, monkeypatch: pytest.MonkeyPatch) -
         only = replace(latents, logit_prs=binary_logit(chosen).expand(2, -1))
         expected.append(model.reconstruction_cost(batch, model.layers(only), only, annealing)[b])
     for at_once in (1, 3 * 2 * 3 * 16**2, 10**9):  # a scene, three scenes, all of them
-        monkeypatch.setitem(search.AT_ONCE, "cpu", at_once)
+        monkeypatch.setitem(choice.AT_ONCE, "cpu", at_once)
         torch.testing.assert_close(drawn.cost(shown, scenes), torch.stack(expected))
     whole = Drawn(model, batch, posterior, annealing).length(torch.tensor([[True] * 3] * 2))
     there = replace(latents, logit_prs=torch.full_like(latents.logit_prs, torch.inf))

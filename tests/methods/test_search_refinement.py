@@ -13,6 +13,7 @@ from test_ocloc_algorithm import Loop
 from torch import Tensor
 
 from viewslots.methods.contract import Search
+from viewslots.methods.ocloc.choice import Drawn, most_likely, seen_objects
 from viewslots.methods.ocloc.compositing import composite, perceived_shapes
 from viewslots.methods.ocloc.fast.accelerate import accelerated
 from viewslots.methods.ocloc.model import Ocloc
@@ -22,15 +23,12 @@ from viewslots.methods.ocloc.search import (
     PRUNED,
     RATE,
     TOLERANCE,
-    Drawn,
     best_of,
     joined,
-    most_likely,
     of_present,
     pruned,
     refined,
     searched,
-    seen_objects,
     with_further_look,
     with_objects,
 )

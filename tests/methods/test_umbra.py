@@ -16,6 +16,7 @@ from viewslots.errors import UserError
 from viewslots.experiments import experiment
 from viewslots.methods.contract import Search
 from viewslots.methods.distributions import beta_kl, normal_kl, presence_kl
+from viewslots.methods.ocloc.choice import most_likely
 from viewslots.methods.ocloc.compositing import perceived_shapes
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.generation import binary_logit
@@ -23,7 +24,7 @@ from viewslots.methods.ocloc.image_model import Canvas, WeightedSum
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.objective import negative_log_likelihood, weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
-from viewslots.methods.ocloc.search import PRUNED, most_likely, pruned, searched, still
+from viewslots.methods.ocloc.search import PRUNED, pruned, searched, still
 from viewslots.methods.ocloc.variables import Latents, Layers, Posterior
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.registry import load_model

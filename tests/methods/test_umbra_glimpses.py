@@ -10,13 +10,13 @@ from torch import Tensor
 
 from viewslots.methods.contract import Search
 from viewslots.methods.distributions import normal_kl
+from viewslots.methods.ocloc.choice import most_likely
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import (
     PRUNED,
     joined,
     looked_at,
-    most_likely,
     of_present,
     parted,
     pruned,

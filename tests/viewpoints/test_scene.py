@@ -75,7 +75,7 @@ def test_one_start_takes_the_likeliest_background_and_prunes(
     """Oracle: the model's own inference, told which slot is the background by the arg max of its pi. All is seen,
     though the untrained model draws faintly."""
     everything = torch.ones(1, 1, dtype=torch.bool)
-    monkeypatch.setattr("viewslots.methods.ocloc.search.seen_objects", lambda perceived, mask: everything)
+    monkeypatch.setattr("viewslots.methods.ocloc.choice.seen_objects", lambda perceived, mask: everything)
     model, batch = reader.model, batch_of(pictures)
     noise = model.draw_latent_noise(batch, torch.Generator().manual_seed(5), 6)
     best = model.infer_posterior(batch, noise).log_pi.argmax(-1)

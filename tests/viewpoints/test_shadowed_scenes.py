@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from viewslots.methods.contract import Search
+from viewslots.methods.ocloc.choice import most_likely
 from viewslots.methods.ocloc.config import DecoderConfig, StartConfig
-from viewslots.methods.ocloc.search import most_likely
 from viewslots.methods.ocloc.variables import Latents
 from viewslots.methods.umbra.config import UmbraConfig
 from viewslots.methods.umbra.model import Umbra

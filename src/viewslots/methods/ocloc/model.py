@@ -26,6 +26,7 @@ from viewslots.methods.inputs import check_slots, check_views
 from viewslots.methods.noise import Source
 from viewslots.methods.ocloc.boxes import misfit
 from viewslots.methods.ocloc.build import build_generation, build_inference, start_at
+from viewslots.methods.ocloc.choice import most_likely
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.image_model import Canvas, ImageModel, WeightedSum
@@ -33,7 +34,7 @@ from viewslots.methods.ocloc.inference import SharedViewCodes
 from viewslots.methods.ocloc.networks import BaselineNetwork, initialise
 from viewslots.methods.ocloc.objective import Nvil, divergences, likelihood_constant, sum_over_views, weighted_loss
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
-from viewslots.methods.ocloc.search import most_likely, searched, searched_views
+from viewslots.methods.ocloc.search import searched, searched_views
 from viewslots.methods.ocloc.variables import ElboTerms, Latents, Layers, Noise, Posterior, Rendering
 from viewslots.types import Decomposition, SceneBatch
 
