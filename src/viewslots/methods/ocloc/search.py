@@ -75,7 +75,7 @@ def best_of(
     best = lengths.view(len(starts), -1).nan_to_num(nan=torch.inf).argmin(0)
     found = divided(joined(keeping(shown, kept), absent), len(starts))
     others = [keeping(one, (best != number)[:, None]) for number, one in enumerate(found)]
-    return taken(found, best), others if len(starts) > 1 else []
+    return taken(found, best), others
 
 
 def repeated(batch: SceneBatch, times: int) -> SceneBatch:
