@@ -21,6 +21,8 @@ def decompose(
     starts: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: as the method; 0: its plain answer)")
     ] = None,
+    looks: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method)")] = None,
+    refine: Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: as the method)")] = None,
     seed: int = 0,
     device: Device = "auto",
     which: Literal["best", "last"] = "best",
@@ -38,17 +40,20 @@ def decompose(
         frames: How many frames of a video are taken: the sharpest near evenly spread times.
         slots: How many objects may be found at most.
         starts: Random starts of the search; the one with the shortest description goes on.
+        looks: Further looks for objects that were missed; 0 is sooner done.
+        refine: Gradient steps on the codes, after the starts and after each look.
         seed: Decides where the search starts; another one may find other objects.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
     """
     from viewslots.figures.decompositions import decomposition_figure
     from viewslots.figures.photos import photo_overlays
+    from viewslots.methods.contract import search_asked_for
     from viewslots.pulse import heard
     from viewslots.viewpoints.export import SCENE_FILE, SHEETS, export_scene, require_free
     from viewslots.viewpoints.familiarity import unfamiliarity
     from viewslots.viewpoints.photos import read_photos
-    from viewslots.viewpoints.scene import load, search_words, with_starts
+    from viewslots.viewpoints.scene import load, search_words
 
     if not images:
         raise UserError("name at least one picture")
@@ -56,7 +61,7 @@ def decompose(
     with Progress("%", "decomposing") as progress, heard(progress.share):
         reader = load(run, device=pick_device(device), which=which)
         photos = read_photos(images, reader.size, frames)
-        search = with_starts(reader.search, starts)
+        search = search_asked_for(reader.search, starts=starts, looks=looks, refinement=refine)
         say(f"Reading {len(photos)} picture{'s' * (len(photos) != 1)}: {search_words(search)}{patience(search)}.")
         scene = reader.inferred(photos, seed, slots, search)
     warning = unfamiliarity(scene)

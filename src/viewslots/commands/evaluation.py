@@ -152,11 +152,12 @@ def _evaluated(
 ) -> None:
     from viewslots.data.store import Store
     from viewslots.files import plain_errors, require_file, write_json
+    from viewslots.methods.contract import search_asked_for
     from viewslots.metrics.lpips import find_lpips
     from viewslots.protocol.evaluate import evaluate_together
     from viewslots.protocol.plan import Plan
     from viewslots.protocol.results import result
-    from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
+    from viewslots.protocol.subject import default_slots, find_subject
     from viewslots.provenance import provenance
     from viewslots.ranks import joined_team, local_device
 
@@ -176,7 +177,7 @@ def _evaluated(
     distance = find_lpips(lpips, where, taken or size, notes.append) if asked["extras"] else None
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
     slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
-    plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, search)})
+    plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, **search)})
     with joined_team(local_device(kind)) as team, Progress("answers", "evaluating", team.first) as progress:
         for note in notes if team.first else ():
             say(note)

@@ -99,8 +99,8 @@ def figures(
     """
     from viewslots.figures.figure_set import curve_parts, save_parts, table_parts
     from viewslots.files import plain_errors, require_folder
+    from viewslots.methods.contract import search_asked_for
     from viewslots.protocol.evaluate import Work
-    from viewslots.viewpoints.scene import with_starts
 
     if min(count for count in (scenes, views, frames) if count is not None) < 1:
         raise UserError("--scenes, --views and --frames: at least 1 of each")
@@ -115,7 +115,7 @@ def figures(
     asked: dict[str, Asked] = {}
     for source in (run, *compare):
         method = _method(source, which, where)
-        search = with_starts(method.default_search, starts if not asked or starts == 0 else None)
+        search = search_asked_for(method.default_search, starts=starts if not asked or starts == 0 else None)
         others = next((one.slots for one in asked.values()), None)
         found = _slots(method, data, split, others) if slots is None else slots
         asked[_new_name(source, asked)] = Asked(method, found, seed, search)

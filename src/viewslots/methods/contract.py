@@ -52,6 +52,19 @@ class Search:
         return self.starts + self.looks
 
 
+def search_asked_for(default: Search | None, **asked: int | None) -> Search | None:
+    """A method's own search with what a user changes in it; `starts` 0 alone asks for the plain answer."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    if not given:
+        return default
+    if given == {"starts": 0}:
+        return None
+    try:
+        return replace(default or Search(), **given)
+    except UserError as error:
+        raise UserError(f"--starts, --looks or --refine: {error}") from None
+
+
 @runtime_checkable
 class Answer(Protocol):
     """What one inference found in a batch of scenes."""

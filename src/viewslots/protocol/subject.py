@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from viewslots.data.format import Plan
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment, slots_for
 from viewslots.files import FIRST, METRICS_FILE, METRICS_LIMIT, read_bounded, read_json
-from viewslots.methods.contract import Method, Search
+from viewslots.methods.contract import Method
 from viewslots.methods.registry import untrained_method
 from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, Which, find_run, load_run, run_preset
 
@@ -119,16 +118,3 @@ def default_slots(about: Mapping[str, Any], data: Plan, split: str) -> int:
         known = data.preset or "this data set"
         raise UserError(f"--slots: say how many objects may be found in {known}; nothing tells")
     return slots
-
-
-def search_asked_for(default: Search | None, asked: Mapping[str, int | None]) -> Search | None:
-    """The method's own search with what the user changes in it; `starts` 0 alone asks for the plain answer."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    if not given:
-        return default
-    if given == {"starts": 0}:
-        return None
-    try:
-        return replace(default or Search(), **given)
-    except UserError as error:
-        raise UserError(f"--starts, --looks or --refine: {error}") from None

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.methods.contract import LayeredViews, SceneAnswer, SceneCodes, SceneMethod, Search, TrainableMethod
+from viewslots.methods.contract import (
+    LayeredViews,
+    SceneAnswer,
+    SceneCodes,
+    SceneMethod,
+    Search,
+    TrainableMethod,
+    search_asked_for,
+)
 from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run
 from viewslots.types import Decomposition, SceneBatch, shapes_only
@@ -141,7 +149,7 @@ class Reader:
         The answer is found as `evaluate` finds it: as the method does by default, or by `search`. `starts` changes the
         number of random starts alone; 0 gives the plain answer of the method's paper. The seed decides all randomness.
         """
-        return self.inferred(images, seed, slots, with_starts(search or self.search, starts))
+        return self.inferred(images, seed, slots, search_asked_for(search or self.search, starts=starts))
 
     @torch.no_grad()
     def infer(
@@ -162,7 +170,7 @@ class Reader:
         if at_once < 1:
             raise UserError(f"at_once: at least 1 scene, not {at_once}")
         batch, generator = scene_batch(scenes, self.size), seeded(seed)
-        asked = with_starts(search or self.search, starts)
+        asked = search_asked_for(search or self.search, starts=starts)
         if asked is not None and not self.model.searches:
             raise UserError(
                 f"{self.name or 'this model'}: {self.model.name} gives plain answers alone; leave out starts"
@@ -305,13 +313,6 @@ def decomposition_of(scene: InferredScene, views: Sequence[View]) -> Decompositi
         presence_probability=scene.presence[None],
         depth_order=stacked("order"),
     )
-
-
-def with_starts(search: Search | None, starts: int | None) -> Search | None:
-    """The same search with another number of starts; 0 asks for the plain answer, None changes nothing."""
-    if starts is None:
-        return search
-    return replace(search or Search(), starts=starts) if starts else None
 
 
 def search_words(search: Search | None) -> str:
