@@ -12,12 +12,13 @@ from torch import Tensor
 
 import viewslots
 from viewslots.errors import UserError
-from viewslots.methods.contract import Search, search_asked_for
+from viewslots.methods.contract import Search, changed_search
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.ocloc.search import pruned, refined, searched
 from viewslots.methods.ocloc.variables import Latents, Rendering
 from viewslots.methods.per_view.model import PerView
+from viewslots.protocol.subject import search_asked_for
 from viewslots.types import SceneBatch
 from viewslots.viewpoints.scene import InferredScene, Reader, View, decomposition_of, search_words
 
@@ -140,11 +141,13 @@ def test_searches_in_words() -> None:
     assert search_words(None) == "plain (one pass)"
     assert search_words(Search(4, 1, 30)) == "by search (4 starts, 1 further look, 30 gradient steps)"
     assert search_words(Search()) == "by search (1 start)"
-    assert search_asked_for(None, starts=3) == Search(3)
-    assert search_asked_for(Search(4, 1, 30), starts=None) == Search(4, 1, 30)
-    assert search_asked_for(Search(4, 1, 30), starts=0) is None
-    assert search_asked_for(Search(4, 1, 30), starts=None, looks=0, refinement=5) == Search(4, 0, 5)
-    with pytest.raises(UserError, match="--starts, --looks or --refine"):
+    assert changed_search(None, starts=3) == Search(3)
+    assert changed_search(Search(4, 1, 30), starts=None) == Search(4, 1, 30)
+    assert changed_search(Search(4, 1, 30), starts=0) is None
+    assert changed_search(Search(4, 1, 30), starts=None, looks=0, refinement=5) == Search(4, 0, 5)
+    with pytest.raises(UserError, match=r"^search\.starts cannot be 0"):
+        changed_search(Search(4, 1, 30), starts=0, looks=1)
+    with pytest.raises(UserError, match=r"--starts, --looks or --refine: search\.starts cannot be 0"):
         search_asked_for(Search(4, 1, 30), starts=0, looks=1)
 
 

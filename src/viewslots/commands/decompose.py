@@ -48,7 +48,7 @@ def decompose(
     """
     from viewslots.figures.decompositions import decomposition_figure
     from viewslots.figures.photos import photo_overlays
-    from viewslots.methods.contract import search_asked_for
+    from viewslots.protocol.subject import search_asked_for
     from viewslots.pulse import heard
     from viewslots.viewpoints.export import SCENE_FILE, SHEETS, export_scene, require_free
     from viewslots.viewpoints.familiarity import unfamiliarity

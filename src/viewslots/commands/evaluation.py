@@ -152,12 +152,11 @@ def _evaluated(
 ) -> None:
     from viewslots.data.store import Store
     from viewslots.files import plain_errors, require_file, write_json
-    from viewslots.methods.contract import search_asked_for
     from viewslots.metrics.lpips import find_lpips
     from viewslots.protocol.evaluate import evaluate_together
     from viewslots.protocol.plan import Plan
     from viewslots.protocol.results import result
-    from viewslots.protocol.subject import default_slots, find_subject
+    from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance
     from viewslots.ranks import joined_team, local_device
 

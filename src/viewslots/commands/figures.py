@@ -99,8 +99,8 @@ def figures(
     """
     from viewslots.figures.figure_set import curve_parts, save_parts, table_parts
     from viewslots.files import plain_errors, require_folder
-    from viewslots.methods.contract import search_asked_for
     from viewslots.protocol.evaluate import Work
+    from viewslots.protocol.subject import search_asked_for
 
     if min(count for count in (scenes, views, frames) if count is not None) < 1:
         raise UserError("--scenes, --views and --frames: at least 1 of each")

@@ -52,17 +52,12 @@ class Search:
         return self.starts + self.looks
 
 
-def search_asked_for(default: Search | None, **asked: int | None) -> Search | None:
-    """A method's own search with what a user changes in it; `starts` 0 alone asks for the plain answer."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    if not given:
-        return default
+def changed_search(default: Search | None, **changes: int | None) -> Search | None:
+    """A method's own search with other values, where they are given; `starts` 0 alone asks for the plain answer."""
+    given = {name: value for name, value in changes.items() if value is not None}
     if given == {"starts": 0}:
         return None
-    try:
-        return replace(default or Search(), **given)
-    except UserError as error:
-        raise UserError(f"--starts, --looks or --refine: {error}") from None
+    return replace(default or Search(), **given) if given else default
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from viewslots.data.format import Plan
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment, slots_for
 from viewslots.files import FIRST, METRICS_FILE, METRICS_LIMIT, read_bounded, read_json
-from viewslots.methods.contract import Method
+from viewslots.methods.contract import Method, Search, changed_search
 from viewslots.methods.registry import untrained_method
 from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, Which, find_run, load_run, run_preset
 
@@ -118,3 +118,11 @@ def default_slots(about: Mapping[str, Any], data: Plan, split: str) -> int:
         known = data.preset or "this data set"
         raise UserError(f"--slots: say how many objects may be found in {known}; nothing tells")
     return slots
+
+
+def search_asked_for(default: Search | None, **asked: int | None) -> Search | None:
+    """The method's own search with what the user of a command changes in it."""
+    try:
+        return changed_search(default, **asked)
+    except UserError as error:
+        raise UserError(f"--starts, --looks or --refine: {error}") from None

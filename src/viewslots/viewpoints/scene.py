@@ -18,7 +18,7 @@ from viewslots.methods.contract import (
     SceneMethod,
     Search,
     TrainableMethod,
-    search_asked_for,
+    changed_search,
 )
 from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run
@@ -149,7 +149,7 @@ class Reader:
         The answer is found as `evaluate` finds it: as the method does by default, or by `search`. `starts` changes the
         number of random starts alone; 0 gives the plain answer of the method's paper. The seed decides all randomness.
         """
-        return self.inferred(images, seed, slots, search_asked_for(search or self.search, starts=starts))
+        return self.inferred(images, seed, slots, changed_search(search or self.search, starts=starts))
 
     @torch.no_grad()
     def infer(
@@ -170,7 +170,7 @@ class Reader:
         if at_once < 1:
             raise UserError(f"at_once: at least 1 scene, not {at_once}")
         batch, generator = scene_batch(scenes, self.size), seeded(seed)
-        asked = search_asked_for(search or self.search, starts=starts)
+        asked = changed_search(search or self.search, starts=starts)
         if asked is not None and not self.model.searches:
             raise UserError(
                 f"{self.name or 'this model'}: {self.model.name} gives plain answers alone; leave out starts"

@@ -236,14 +236,14 @@ OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")
 
 def sound(posterior: Posterior) -> Posterior:
     """Without objects that came to nothing: one that is no number would spoil all that it is compared with."""
-    values = {**{name: getattr(posterior, name) for name in OF_OBJECTS}, "y_attr": posterior.y_attr[:, 1:]}
-    whole = torch.stack([value.flatten(2).isfinite().all(2) for value in values.values() if value.dim() > 2]).all(0)
-    whole = whole & posterior.logit_kappa.isfinite()
+    codes = {name: getattr(posterior, name) for name in ("mu_attr", "log_sigma_attr", "tau")}
+    held, logit_kappa = posterior.y_attr[:, 1:], posterior.logit_kappa
+    whole = torch.cat([*codes.values(), held, logit_kappa[..., None]], 2).isfinite().all(2, keepdim=True)
     if whole.all():
         return posterior
-    sane = {name: torch.where(whole[..., None], value, 0.0) for name, value in values.items() if value.dim() > 2}
-    y_attr = torch.cat([posterior.y_attr[:, :1], sane.pop("y_attr")], 1)
-    return replace(posterior, **sane, y_attr=y_attr, logit_kappa=torch.where(whole, posterior.logit_kappa, PRUNED))
+    codes = {name: torch.where(whole, value, 0.0) for name, value in codes.items()}
+    y_attr = torch.cat([posterior.y_attr[:, :1], torch.where(whole, held, 0.0)], 1)
+    return replace(posterior, **codes, y_attr=y_attr, logit_kappa=torch.where(whole[..., 0], logit_kappa, PRUNED))
 
 
 def joined(known: Posterior, more: Posterior) -> Posterior:
