@@ -191,12 +191,12 @@ def refined(
     return shortest(model, batch, [posterior, better], annealing)
 
 
-T = TypeVar("T", SceneBatch, Posterior)
+T = TypeVar("T", SceneBatch, Posterior, Noise)
 
 
 def differentiable(values: T) -> T:
     """The same where there may be gradients, also if it was made in inference mode."""
-    tensors = {name: value for name, value in vars(values).items() if isinstance(value, Tensor)}
+    tensors = {name: value for name, value in vars(values).items() if value is not None}
     copies = {name: value.clone() for name, value in tensors.items() if value.is_inference()}
     return replace(values, **copies)
 
@@ -212,7 +212,8 @@ def with_further_look(
     """With objects that were missed, where that makes the description shorter; there are never more than slots.
 
     All that was found and explains its place is painted over with the background. Inference looks for objects in what
-    is left, from the viewpoints that it found first. The objects of other starts are asked too: a code says where an
+    is left, from the viewpoints that it found first: in all views together, and in each by itself, because what one
+    view alone shows is lost in the mean over views. The objects of other starts are asked too: a code says where an
     object is in the scene, so it can be drawn from the known viewpoints and on the known background. What is known is
     pruned first: a slot that is no object would make its description shorter than one with an object more.
     """
@@ -222,8 +223,12 @@ def with_further_look(
     drawing, _ = drawn.show(kept)
     explained = (1 - drawing.perceived[:, :, :1]) * (-model.missed(batch, drawing)[:, :, None] / TOLERANCE).exp()
     left = replace(batch, image=torch.lerp(batch.image, drawing.background, explained.to(batch.image)))
-    pool = keeping(shown, kept)
-    for other in (model.find_objects(left, joined(pool, absent), still(noise)), *others):
+    pool, noise = keeping(shown, kept), still(noise)
+    places = joined(pool, absent)
+    found = [model.find_objects(left, places, noise)]
+    if batch.view_mask.shape[1] > 1:
+        found.append(found_by_view(model, left, places, noise))
+    for other in (*found, *others):
         pool = joined(pool, parted(sound(other))[0])
     drawn = Drawn(model, batch, pool, annealing)
     own = drawn.likely & (drawn.slots < kept.shape[1])
@@ -232,6 +237,32 @@ def with_further_look(
 
 
 OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")
+OF_VIEWS = {"image", "view_mask", "camera", "mu_view", "log_sigma_view", "y_view", "z_view", "z_shp", "appearance"}
+
+
+def found_by_view(model: Describer, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
+    """The objects that each view shows by itself, all as objects of the scene."""
+    B, M = batch.view_mask.shape
+    scenes = replace(by_view(batch, M), view_mask=torch.ones_like(batch.view_mask).view(-1, 1))
+    found = model.find_objects(scenes, by_view(given, M), by_view(noise, M))
+
+    def together(values: Float[Tensor, "BM K *D"]) -> Float[Tensor, "B MK *D"]:
+        return values.unflatten(0, (B, M)).flatten(1, 2)
+
+    objects = {name: together(getattr(found, name)) for name in OF_OBJECTS}
+    padded = ~batch.view_mask.repeat_interleave(found.logit_kappa.shape[1], 1)
+    objects["logit_kappa"] = objects["logit_kappa"].masked_fill(padded, PRUNED)
+    return replace(given, y_attr=torch.cat([given.y_attr[:, :1], together(found.y_attr[:, 1:])], 1), **objects)
+
+
+def by_view(values: T, views: int) -> T:
+    """Every view as a scene of its own, of which all else is the same."""
+    tensors = {name: value for name, value in vars(values).items() if value is not None}
+    parts = {
+        name: value.flatten(0, 1)[:, None] if name in OF_VIEWS else value.repeat_interleave(views, 0)
+        for name, value in tensors.items()
+    }
+    return replace(values, **parts)
 
 
 def sound(posterior: Posterior) -> Posterior:
