@@ -17,6 +17,7 @@ from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import (
     PRUNED,
+    VIEW_STEPS,
     length_of,
     parted,
     pruned,
@@ -270,8 +271,11 @@ def test_noise_for_every_start_and_every_look(model: Ocloc, monkeypatch: pytest.
     state, batch = generator(3), some_batch()
     model.infer(batch, state, search=Search(starts=3, looks=2, refinement=1))
     drawn, [starts] = noises_of(model, 5), asked["infer_posteriors"]
-    assert (len(starts), len(asked["find_objects"])) == (3, 2)
-    for noise, expected in zip(starts + asked["find_objects"], drawn, strict=True):
+    together, apart = asked["find_objects"][::2], asked["find_objects"][1::2]
+    assert (len(starts), len(together), len(apart)) == (3, 2, 2)
+    for noise, alone in zip(together, apart, strict=True):
+        assert torch.equal(alone.y_attr, noise.y_attr.repeat_interleave(batch.view_mask.shape[1], 0))
+    for noise, expected in zip(starts + together, drawn, strict=True):
         assert not noise.background.any()
         for name in vars(noise).keys() - {"background"}:
             assert torch.equal(getattr(noise, name), getattr(expected, name)), name
@@ -357,7 +361,7 @@ def test_of_new_views_only_the_viewpoints_are_refined(model: Ocloc) -> None:
     noises = [model.draw_latent_noise(given, state) for _ in range(2)]
     known = searched(model, given, noises, annealing, search)
     found = model.estimate_views(new, known, model.draw_latent_noise(new, state))
-    better = refined(model, new, found, annealing, 4, codes=["mu_view"])
+    better = refined(model, new, found, annealing, VIEW_STEPS, codes=["mu_view"])
     lengths = [model.description_length(new, one, most_likely(one), annealing) for one in (found, better)]
     assert (lengths[1] < lengths[0]).all()
     state = generator(3)

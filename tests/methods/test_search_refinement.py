@@ -20,10 +20,12 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.search import (
     CODES,
+    OF_OBJECTS,
     PRUNED,
     RATE,
     TOLERANCE,
     best_of,
+    found_by_view,
     joined,
     of_present,
     pruned,
@@ -46,12 +48,12 @@ Objects = Sequence[tuple[float, float, float, float, float, float]]
 """Place, colour, width, order, price, and the log-odds of the presence."""
 
 
-def described(*scenes: Objects, background: float = 0.5) -> Posterior:
+def described(*scenes: Objects, background: float = 0.5, views: int = 1) -> Posterior:
     """Every part of an object tells its place, so that one sees which parts belong together."""
     objects = torch.tensor(scenes).double()
     B, K = objects.shape[:2]
     code, place, logit_kappa = objects[..., :5], objects[..., :1], objects[..., 5]
-    view, bck = torch.zeros(B, 1, 1).double(), torch.full((B, 1), background).double()
+    view, bck = torch.zeros(B, views, 1).double(), torch.full((B, 1), background).double()
     return Posterior(
         mu_view=view,
         log_sigma_view=view,
@@ -82,9 +84,9 @@ def shown_objects(posterior: Posterior, scene: int = 0) -> dict[float, float]:
     return {float(place): float(colour) for place, colour in posterior.mu_attr[scene, present, :2]}
 
 
-def noise_called(name: float) -> Noise:
+def noise_called(name: float, views: int = 1) -> Noise:
     """Its y_attr holds its name; its Gumbel noise is not zero."""
-    empty, named = torch.zeros(1, 0), torch.full((1, 1, 1), name)
+    empty, named = torch.zeros(1, views), torch.full((1, 1, 1), name)
     return Noise(empty, named, torch.ones(1, 3), empty, empty, empty, empty, empty, empty)
 
 
@@ -111,14 +113,14 @@ class Row:
 
     def layers(self, latents: Latents) -> Layers:
         place, colour, width, order, _ = latents.z_attr.unbind(-1)
-        (B, K), pixel = place.shape, torch.arange(self.pixels)
+        (B, K), M, pixel = place.shape, latents.z_view.shape[1], torch.arange(self.pixels)
         covered = (pixel >= place[..., None]) & (pixel < (place + width)[..., None])
         return Layers(
-            background=latents.z_bck[:, None, :, None, None].expand(B, 1, 3, 1, self.pixels),
-            appearance=colour[:, None, :, None, None, None].expand(B, 1, K, 3, 1, self.pixels),
-            logit_shp=torch.where(covered, torch.inf, -torch.inf)[:, None, :, None].double(),
-            order=order[:, None],
-            centre=torch.zeros(B, 1, K, 2),
+            background=latents.z_bck[:, None, :, None, None].expand(B, M, 3, 1, self.pixels),
+            appearance=colour[:, None, :, None, None, None].expand(B, M, K, 3, 1, self.pixels),
+            logit_shp=torch.where(covered, torch.inf, -torch.inf)[:, None, :, None].double().expand(B, M, K, 1, -1),
+            order=order[:, None].expand(B, M, K),
+            centre=torch.zeros(B, M, K, 2),
         )
 
     def show(self, layers: Layers, latents: Latents, annealing: Annealing) -> Rendering:
@@ -446,6 +448,58 @@ def test_what_is_left_of_the_pictures() -> None:
     assert shown_objects(given) == shown_objects(known)
     assert noise.y_attr.item() == 5
     assert not noise.background.any()
+
+
+def test_each_view_is_looked_at_by_itself() -> None:
+    """The first view by itself shows what all of them together do not; the second shows a piece of the ground."""
+    known = described([thing(1, 0.9), thing(4, 0.1), thing(0, 0.8, GONE)], views=2)
+    nothing, alone = described(NOTHING), described([thing(6, 1.0), *NOTHING[1:]], GROUND)
+
+    class Alone(Row):
+        def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
+            super().find_objects(batch, given, noise)
+            return alone if batch.view_mask.shape[1] == 1 else nothing
+
+    row, two = Alone([], nothing), row_of(ROW)
+    two = SceneBatch(two.image.repeat(1, 2, 1, 1, 1), torch.ones(1, 2, dtype=torch.bool))
+    two.image[0, 1, :, 0, 0] = 0.7
+    found = with_further_look(row, two, known, noise_called(5, views=2), STILL)  # type: ignore[arg-type]
+    assert shown_objects(found) == pytest.approx(ALL)
+    assert_aligned(found)
+    assert found.logit_kappa.shape == (1, 3)
+    (together, _, _), (apart, given, noise) = row.looked
+    assert torch.equal(apart.image, together.image.flatten(0, 1)[:, None])
+    assert given.mu_view.shape == (2, 1, 1)
+    assert torch.equal(given.mu_attr, known.mu_attr.repeat(2, 1, 1))
+    assert noise.y_attr.flatten().tolist() == [5, 5]
+
+
+def test_what_views_show_by_themselves_one_after_the_other() -> None:
+    """Each as a scene of one view, told the viewpoint and the noise that it has among the others; padded views show
+    nothing."""
+    model = shaken(Ocloc(SMALL, generator(1)), 2)
+    (batch, noise), B, M = case(model, B=2, M=3), 2, 3
+    K = noise.y_attr.shape[1] - 1
+    given = model.infer_posterior(batch, noise)
+    mask = torch.tensor([[True, True, True], [True, False, True]])
+    found = found_by_view(model, replace(batch, view_mask=mask), given, noise)
+    assert found.logit_kappa.shape == (B, M * K)
+    for b in range(B):
+        assert torch.equal(found.y_attr[b, 0], given.y_attr[b, 0])
+        for m in range(M):
+            here = slice(m * K, (m + 1) * K)
+            if not mask[b, m]:
+                assert (found.logit_kappa[b, here] == PRUNED).all()
+                continue
+            one = SceneBatch(batch.image[b : b + 1, m : m + 1], torch.ones(1, 1, dtype=torch.bool))
+            y_view = given.y_view[b : b + 1, m : m + 1]
+            own = replace(noise, y_attr=noise.y_attr[b : b + 1], background=noise.background[b : b + 1])
+            alone = model.find_objects(one, replace(given, y_view=y_view), own)
+            for name in OF_OBJECTS:
+                torch.testing.assert_close(getattr(found, name)[b, here], getattr(alone, name)[0], rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(found.y_attr[b, 1:][here], alone.y_attr[0, 1:], rtol=1e-9, atol=1e-9)
+    for name in ("mu_view", "mu_bck", "y_view", "log_pi"):
+        assert getattr(found, name) is getattr(given, name)
 
 
 NOTHING = [thing(2, 0.5, GONE), thing(3, 0.5, GONE), thing(0, 0.5, GONE)]

@@ -355,12 +355,12 @@ def test_a_search_looks_at_the_shortest_start_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(model, "looked_at", lambda *given, **more: seen.append(given[1]) or look(*given, **more))
     searched(model, batch, noises, annealing, Search(starts=3))
     assert [one.mu_bck.tolist() for one in seen] == [best.mu_bck.tolist()]
-    # With a further look: at what that found, then at all that is there.
+    # With a further look: at what that found in all views and in each by itself, then at all that is there.
     seen.clear()
     further = searched(model, batch, [*noises, noises[0]], annealing, Search(starts=3, looks=1))
-    assert len(seen) == 3
-    assert not torch.equal(seen[2].mu_bck, best.mu_bck)
-    assert not torch.equal(further.mu_bck, seen[2].mu_bck)
+    assert [len(one.mu_bck) for one in seen] == [2, 2, 2 * batch.view_mask.shape[1], 2]
+    assert not torch.equal(seen[3].mu_bck, best.mu_bck)
+    assert not torch.equal(further.mu_bck, seen[3].mu_bck)
 
 
 def test_a_searched_answer_does_not_depend_on_the_other_scenes() -> None:

@@ -369,8 +369,10 @@ class OclocAnswer:
         """Appendix 'Viewpoint Estimation'."""
         model, slots = self.model, self.posterior.logit_kappa.shape[1]
         noise = model.draw_latent_noise(batch, generator, slots)
-        search = self.search or Search()
-        posterior = searched_views(model, batch, self.posterior, noise, model.annealed(), search)
+        if self.search is None:
+            posterior = model.estimate_views(batch, self.posterior, noise)
+        else:
+            posterior = searched_views(model, batch, self.posterior, noise, model.annealed(), self.search)
         return replace(self, posterior=posterior, noise=replace(self.noise, z_view=noise.z_view))
 
     def scene_codes(self, scene: int) -> SceneCodes:

@@ -26,6 +26,8 @@ RATE = 0.05
 """Step size of the refinement at its start; codes have a prior of width 1."""
 PASS = 4.0
 """Time of a start with its pruning, or of a look at the drawing, over that of a gradient step: about 4 on a CPU."""
+VIEW_STEPS = 30
+"""Gradient steps at least on the viewpoints of further pictures: few numbers, which inference alone leaves rough."""
 TOLERANCE = 4.0
 """Nats that a pixel is missed by until little of it counts as explained."""
 CODES = ("mu_view", "mu_bck", "mu_attr")
@@ -107,7 +109,7 @@ def searched_views(
 ) -> Posterior:
     """A known scene from the viewpoints of further pictures; they alone are sought."""
     found = model.estimate_views(batch, given, noise)
-    return refined(model, batch, found, annealing, search.refinement, codes=["mu_view"])
+    return refined(model, batch, found, annealing, max(VIEW_STEPS, search.refinement), codes=["mu_view"])
 
 
 def looked_at(model: Describer, batch: SceneBatch, posterior: Posterior) -> Posterior:
@@ -247,7 +249,7 @@ def found_by_view(model: Describer, batch: SceneBatch, given: Posterior, noise: 
     found = model.find_objects(scenes, by_view(given, M), by_view(noise, M))
 
     def together(values: Float[Tensor, "BM K *D"]) -> Float[Tensor, "B MK *D"]:
-        return values.unflatten(0, (B, M)).flatten(1, 2)
+        return values.reshape(B, -1, *values.shape[2:])
 
     objects = {name: together(getattr(found, name)) for name in OF_OBJECTS}
     padded = ~batch.view_mask.repeat_interleave(found.logit_kappa.shape[1], 1)
