@@ -7,7 +7,7 @@ import itertools
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,7 +103,8 @@ class Planner:
         self.rows = chosen_rows(table.rows, only)
 
     def tasks(self) -> list[Task]:
-        """In the order in which they start: data, then trainings, those first on which most work waits."""
+        """In the order in which they start: data, then trainings, those first on which most work waits. No training
+        begins before all data are made: beside ten of them, rendering took 994 s of a GPU (research log, entry 34)."""
         trainings = self.trainings(self.rows)
         scores = [task for row in self.rows for task in self.score_tasks(row)]
         figures = [*self.figure_tasks()] if self.table.figure_scenes else []
@@ -114,7 +115,9 @@ class Planner:
         data = [self.data_task(name) for name in (*own, *sorted(more - own.keys()))]
         waiting = {one.run: self._steps_behind(one, trainings) for one in trainings}
         trainings.sort(key=lambda one: -waiting[one.run])
-        return [*data, *(self.train_task(one) for one in trainings), *scores, *figures, *([report] if scores else [])]
+        made = tuple(task.name for task in data)
+        runs = [replace(self.train_task(one), after=made) for one in trainings]
+        return [*data, *runs, *scores, *figures, *([report] if scores else [])]
 
     def trainings(self, rows: Sequence[str]) -> list[Training]:
         """Of these rows, first stages included, each once."""

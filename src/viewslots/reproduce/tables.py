@@ -40,6 +40,9 @@ class Short:
     """Values of `train --set` by name, such as optimisation.batch_size, for a run of these `steps`."""
 
 
+OCLOC_START = {"model.start.log_sigma": -3.0, "model.start.shape_logit": -2.0, "model.start.selection_gain": 30.0}
+"""As the first stage of umbra starts."""
+
 SHORT: dict[str, Short] = {
     "slot-attention/dsprites": Short(
         48_000,
@@ -68,15 +71,7 @@ SHORT: dict[str, Short] = {
             "schedule.boundary_steps": 24_000,
         },
     ),
-    "ocloc/dsprites": Short(
-        36_000,
-        {
-            "optimisation.batch_size": 32,
-            "model.start.log_sigma": -3.0,
-            "model.start.shape_logit": -2.0,
-            "model.start.selection_gain": 30.0,
-        },
-    ),
+    "ocloc/dsprites": Short(36_000, {"optimisation.batch_size": 32, **OCLOC_START}),
     "umbra/dsprites": Short(40_000, {"optimisation.batch_size": 32}),
     "slot-attention/abstract": Short(
         40_000,
@@ -91,10 +86,45 @@ SHORT: dict[str, Short] = {
             "schedule.boundary_steps": 16_000,
         },
     ),
+    "gmioo/abstract": Short(
+        9_000,
+        {
+            "optimisation.learning_rate": 4e-4,
+            "optimisation.decay_factor": 0.15,
+            "optimisation.decay_steps": 9_000,
+            "schedule.guide_steps": 4_500,
+        },
+    ),
+    "ocloc/abstract": Short(24_000, {"optimisation.batch_size": 32, **OCLOC_START}),
     "umbra/abstract": Short(23_000, {"optimisation.batch_size": 32}),
+    "slot-attention/clevr": Short(
+        20_000,
+        {"optimisation.batch_size": 32, "optimisation.warmup_steps": 2_000, "optimisation.decay_steps": 10_000},
+    ),
+    "gmioo/clevr": Short(
+        8_000,
+        {
+            "optimisation.batch_size": 32,
+            "optimisation.learning_rate": 4e-4,
+            "optimisation.decay_factor": 0.15,
+            "optimisation.decay_steps": 8_000,
+            "schedule.guide_steps": 4_000,
+        },
+    ),
+    "space/clevr": Short(
+        16_000,
+        {
+            "optimisation.batch_size": 16,
+            "optimisation.learning_rate": 1e-4,
+            "optimisation.warmup_steps": 500,
+            "schedule.boundary_steps": 16_000,
+        },
+    ),
+    "ocloc/clevr": Short(14_000, {"optimisation.batch_size": 32, **OCLOC_START}),
+    "umbra/clevr": Short(25_000, {"optimisation.batch_size": 32}),
 }
-"""By experiment; steps of both stages, where there are two. docs/results/single-view says what they gave, and how the
-runs there differed."""
+"""By experiment; steps of both stages, where there are two. docs/results/single-view says what they gave, which of them
+have not yet run to their end, and how the runs there differed."""
 
 
 @dataclass(frozen=True)
