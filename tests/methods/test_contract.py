@@ -95,7 +95,7 @@ def test_how_far_a_method_searches_unless_told_otherwise() -> None:
     own = Umbra(UmbraConfig(**vars(SMALL_OCLOC))).default_search
     assert own == Search(starts=4, looks=1, refinement=30)
     assert own.draws == 5
-    assert Umbra(UmbraConfig(**vars(SMALL_OCLOC), glimpses=1)).default_search == Search(starts=4, looks=1)
+    assert Umbra(UmbraConfig(**vars(SMALL_OCLOC), glimpses=1)).default_search == Search(starts=4, looks=2)
     assert Search().draws == 1
 
 

@@ -1,8 +1,10 @@
 """Gradient steps on codes, and further looks for objects: on toys whose answers are known, and on small models."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,9 @@ from viewslots.methods.ocloc.search import (
     PRUNED,
     RATE,
     TOLERANCE,
+    WITH_VIEWS,
     best_of,
+    by_view,
     found_by_view,
     joined,
     of_present,
@@ -474,32 +478,85 @@ def test_each_view_is_looked_at_by_itself() -> None:
     assert noise.y_attr.flatten().tolist() == [5, 5]
 
 
-def test_what_views_show_by_themselves_one_after_the_other() -> None:
-    """Each as a scene of one view, told the viewpoint and the noise that it has among the others; padded views show
-    nothing."""
-    model = shaken(Ocloc(SMALL, generator(1)), 2)
-    (batch, noise), B, M = case(model, B=2, M=3), 2, 3
-    K = noise.y_attr.shape[1] - 1
-    given = model.infer_posterior(batch, noise)
-    mask = torch.tensor([[True, True, True], [True, False, True]])
-    found = found_by_view(model, replace(batch, view_mask=mask), given, noise)
+@pytest.mark.parametrize("glimpses", [0, 2])
+@torch.no_grad()
+def test_what_views_show_by_themselves_one_after_the_other(glimpses: int) -> None:
+    """Each as a scene of one view, told the background, viewpoint and noise that it has among the others. Padded views
+    show nothing, and a scene of one view nothing more than it did."""
+    model, B, M = shaken(Umbra(UmbraConfig(**vars(SMALL), glimpses=glimpses), generator(1)), 2), 3, 3
+    batch, noise = case(model, B=B, M=M)
+    given, annealing = model.infer_posterior(batch, noise), model.annealed()
+    mask = torch.tensor([[True, True, True], [True, False, True], [False, True, False]])
+    found = found_by_view(model, replace(batch, view_mask=mask), given, noise, annealing)
+    K, kept = noise.y_attr.shape[1] - 1, []
     assert found.logit_kappa.shape == (B, M * K)
-    for b in range(B):
-        assert torch.equal(found.y_attr[b, 0], given.y_attr[b, 0])
-        for m in range(M):
-            here = slice(m * K, (m + 1) * K)
-            if not mask[b, m]:
-                assert (found.logit_kappa[b, here] == PRUNED).all()
-                continue
-            one = SceneBatch(batch.image[b : b + 1, m : m + 1], torch.ones(1, 1, dtype=torch.bool))
-            y_view = given.y_view[b : b + 1, m : m + 1]
-            own = replace(noise, y_attr=noise.y_attr[b : b + 1], background=noise.background[b : b + 1])
-            alone = model.find_objects(one, replace(given, y_view=y_view), own)
-            for name in OF_OBJECTS:
-                torch.testing.assert_close(getattr(found, name)[b, here], getattr(alone, name)[0], rtol=1e-9, atol=1e-9)
-            torch.testing.assert_close(found.y_attr[b, 1:][here], alone.y_attr[0, 1:], rtol=1e-9, atol=1e-9)
+
+    def of_one(values: Any, b: int, m: int) -> Any:
+        parts = {name: value[b : b + 1] for name, value in vars(values).items() if value is not None}
+        return replace(values, **parts | {name: parts[name][:, m : m + 1] for name in WITH_VIEWS & parts.keys()})
+
+    for b, m in itertools.product(range(B), range(M)):
+        here = slice(m * K, (m + 1) * K)
+        if not mask[b, m] or b == 2:
+            assert (found.logit_kappa[b, here] < 0).all()
+            continue
+        one, place = of_one(batch, b, m), of_one(given, b, m)
+        alone = model.find_objects(one, place, of_one(noise, b, m))
+        drawn = replace(place, **{name: getattr(alone, name) for name in (*OF_OBJECTS, "y_attr")})
+        hopeful = Drawn(model, one, drawn, annealing).hopeful(torch.zeros(1, K, dtype=torch.bool))
+        kappa = torch.where((alone.logit_kappa >= 0) & ~hopeful, PRUNED, alone.logit_kappa)
+        kept += (kappa >= 0).flatten().tolist()
+        for name in ("mu_attr", "log_sigma_attr", "tau"):
+            torch.testing.assert_close(getattr(found, name)[b, here], getattr(alone, name)[0])
+        torch.testing.assert_close(found.logit_kappa[b, here], kappa[0])
+        torch.testing.assert_close(found.y_attr[b, 1:][here], alone.y_attr[0, 1:])
+    assert any(kept)
     for name in ("mu_view", "mu_bck", "y_view", "log_pi"):
         assert getattr(found, name) is getattr(given, name)
+
+
+def test_views_as_scenes() -> None:
+    """Field by field, of all that is handed on. Nothing but views comes by sevens."""
+    model, M = shaken(Ocloc(SMALL, generator(1)), 2), 7
+    batch, noise = case(model, B=2, M=M)
+    batch = replace(batch, camera=torch.rand(2, M, 5, generator=generator(4)))
+    for values in (batch, noise, model.infer_posterior(batch, noise)):
+        for name, value in vars(by_view(values, M)).items():
+            own = getattr(values, name)
+            for b, m in itertools.product(range(2), range(M)):
+                expected = own[b, m][None] if own.shape[1:2] == (M,) else own[b]
+                assert torch.equal(value[M * b + m], expected), name
+
+
+def test_a_scene_of_one_view_in_a_batch_of_more_is_not_looked_at_twice() -> None:
+    """A second copy of the blur between two neighbours would take its place when it is left out."""
+    known, blur = described([thing(6, 1.0), *NOTHING[:2]]), described([BLOB, *NOTHING[:2]])
+    others = [described([thing(1, 1.0), thing(2, 0.7), NOTHING[2]])]
+    picture = row_of([*NEIGHBOURS[:6], 1.0, 0.5])
+    padded = SceneBatch(picture.image.repeat(1, 2, 1, 1, 1), torch.tensor([[True, False]]))
+    two = SceneBatch(padded.image.repeat(2, 1, 1, 1, 1), torch.tensor([[True, False], [True, True]]))
+
+    class Blurred(Row):
+        def find_objects(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
+            return described(*[[BLOB, *NOTHING[:2]]] * len(batch.image), views=batch.view_mask.shape[1])
+
+    def answer(batch: SceneBatch) -> dict[float, float]:
+        B, M = batch.view_mask.shape
+
+        def several(one: Posterior) -> Posterior:
+            many = {name: value.repeat(B, *[1] * (value.dim() - 1)) for name, value in vars(one).items()}
+            views = {name: many[name].repeat(1, M, 1) for name in ("mu_view", "log_sigma_view", "y_view")}
+            return replace(one, **many | views)
+
+        noise = noise_called(5, views=M)
+        noise = replace(
+            noise, **{name: value.repeat(B, *[1] * (value.dim() - 1)) for name, value in vars(noise).items()}
+        )
+        row = Blurred([], blur)
+        found = with_further_look(row, batch, several(known), noise, STILL, list(map(several, others)))  # type: ignore[arg-type]
+        return shown_objects(found)
+
+    assert answer(picture) == answer(padded) == answer(two) == pytest.approx({1.0: 1.0, 2.0: 0.7, 6.0: 1.0})
 
 
 NOTHING = [thing(2, 0.5, GONE), thing(3, 0.5, GONE), thing(0, 0.5, GONE)]

@@ -40,6 +40,8 @@ class Search:
     first one also asks what the other starts found."""
     refinement: Whole = 0
     """Gradient steps on the codes, after the starts and after every further look."""
+    view_refinement: Whole = 30
+    """Gradient steps on the viewpoints of further pictures: few numbers, which inference alone leaves rough."""
 
     section = "search"
 

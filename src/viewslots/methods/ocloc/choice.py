@@ -94,11 +94,11 @@ class Drawn:
 
     def extended(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], room: int) -> Bool[Tensor, "B K"]:
         """With those of the `free` objects that save more nats than they cost, the one that saves most first, as long
-        as there are no more than `room`. Only those are asked that have something to explain (`hopes`)."""
+        as there are no more than `room`. Only those are asked that have something to explain (`hopeful`)."""
         missed, asked = self.cost(shown, self.scenes), torch.ones_like(shown[:, :1])
         while True:
             asked = asked & (shown.sum(1, keepdim=True) < room)
-            hopeful = free & ~shown & asked & (self.hopes(shown) > self.prices / 2)
+            hopeful = free & ~shown & asked & self.hopeful(shown)
             more = changed_costs(shown, hopeful, self.cost)
             saved, slot_of_most = torch.where(hopeful, missed[:, None] - more - self.prices, -torch.inf).max(1)
             new = F.one_hot(slot_of_most, len(self.slots)).bool() & (saved > 0)[:, None]
@@ -108,10 +108,11 @@ class Drawn:
             shown = shown | new
             missed = torch.where(new, more, 0.0).sum(1) + torch.where(asked[:, 0], 0.0, missed)
 
-    def hopes(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-        """What the drawing misses where each object would be: about as much as it can save."""
+    def hopeful(self, shown: Bool[Tensor, "B K"]) -> Bool[Tensor, "B K"]:
+        """Objects that are likely there, where the drawing misses at least half of what they cost: what it misses is
+        about as much as they can save."""
         missed = self.model.missed(self.batch, self.show(shown)[0])
-        return (self.canvas.cover * missed[:, :, None]).sum((1, 3, 4))
+        return self.likely & ((self.canvas.cover * missed[:, :, None]).sum((1, 3, 4)) > self.prices / 2)
 
     def missed_within(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """What the drawing misses in the seen part of each object."""

@@ -26,8 +26,6 @@ RATE = 0.05
 """Step size of the refinement at its start; codes have a prior of width 1."""
 PASS = 4.0
 """Time of a start with its pruning, or of a look at the drawing, over that of a gradient step: about 4 on a CPU."""
-VIEW_STEPS = 30
-"""Gradient steps at least on the viewpoints of further pictures: few numbers, which inference alone leaves rough."""
 TOLERANCE = 4.0
 """Nats that a pixel is missed by until little of it counts as explained."""
 CODES = ("mu_view", "mu_bck", "mu_attr")
@@ -108,8 +106,11 @@ def searched_views(
     model: Describer, batch: SceneBatch, given: Posterior, noise: Noise, annealing: Annealing, search: Search
 ) -> Posterior:
     """A known scene from the viewpoints of further pictures; they alone are sought."""
-    found = model.estimate_views(batch, given, noise)
-    return refined(model, batch, found, annealing, max(VIEW_STEPS, search.refinement), codes=["mu_view"])
+
+    def refine(posterior: Posterior) -> Posterior:
+        return refined(model, batch, posterior, annealing, search.view_refinement, codes=["mu_view"])
+
+    return of_present(refine, model.estimate_views(batch, given, noise))
 
 
 def looked_at(model: Describer, batch: SceneBatch, posterior: Posterior) -> Posterior:
@@ -198,7 +199,7 @@ T = TypeVar("T", SceneBatch, Posterior, Noise)
 
 def differentiable(values: T) -> T:
     """The same where there may be gradients, also if it was made in inference mode."""
-    tensors = {name: value for name, value in vars(values).items() if value is not None}
+    tensors = {name: value for name, value in vars(values).items() if isinstance(value, Tensor)}
     copies = {name: value.clone() for name, value in tensors.items() if value.is_inference()}
     return replace(values, **copies)
 
@@ -228,8 +229,8 @@ def with_further_look(
     pool, noise = keeping(shown, kept), still(noise)
     places = joined(pool, absent)
     found = [model.find_objects(left, places, noise)]
-    if batch.view_mask.shape[1] > 1:
-        found.append(found_by_view(model, left, places, noise))
+    if (batch.view_mask.sum(1) > 1).any():
+        found.append(found_by_view(model, left, places, noise, annealing))
     for other in (*found, *others):
         pool = joined(pool, parted(sound(other))[0])
     drawn = Drawn(model, batch, pool, annealing)
@@ -239,29 +240,44 @@ def with_further_look(
 
 
 OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")
-OF_VIEWS = {"image", "view_mask", "camera", "mu_view", "log_sigma_view", "y_view", "z_view", "z_shp", "appearance"}
 
 
-def found_by_view(model: Describer, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
-    """The objects that each view shows by itself, all as objects of the scene."""
+def found_by_view(
+    model: Describer, batch: SceneBatch, given: Posterior, noise: Noise, annealing: Annealing
+) -> Posterior:
+    """The objects that each view shows by itself, all as objects of the scene; none of a scene that has one view.
+
+    Of those only that have something to explain in their own view, since each is then drawn in every one.
+    """
     B, M = batch.view_mask.shape
-    scenes = replace(by_view(batch, M), view_mask=torch.ones_like(batch.view_mask).view(-1, 1))
-    found = model.find_objects(scenes, by_view(given, M), by_view(noise, M))
+    scenes, places = by_view(batch, M), by_view(given, M)
+    found = with_objects_of(places, sound(model.find_objects(scenes, places, by_view(noise, M))))
+    drawn = Drawn(model, scenes, found, annealing)
+    several = batch.view_mask & (batch.view_mask.sum(1, keepdim=True) > 1)
+    found = keeping(found, drawn.hopeful(torch.zeros_like(drawn.likely)) & several.view(-1, 1))
 
     def together(values: Float[Tensor, "BM K *D"]) -> Float[Tensor, "B MK *D"]:
         return values.reshape(B, -1, *values.shape[2:])
 
     objects = {name: together(getattr(found, name)) for name in OF_OBJECTS}
-    padded = ~batch.view_mask.repeat_interleave(found.logit_kappa.shape[1], 1)
-    objects["logit_kappa"] = objects["logit_kappa"].masked_fill(padded, PRUNED)
     return replace(given, y_attr=torch.cat([given.y_attr[:, :1], together(found.y_attr[:, 1:])], 1), **objects)
+
+
+def with_objects_of(known: Posterior, other: Posterior) -> Posterior:
+    """What is known, with the objects of another in place of its own."""
+    y_attr = torch.cat([known.y_attr[:, :1], other.y_attr[:, 1:]], 1)
+    return replace(known, y_attr=y_attr, **{name: getattr(other, name) for name in OF_OBJECTS})
+
+
+WITH_VIEWS = {"image", "view_mask", "camera", "mu_view", "log_sigma_view", "y_view", "z_view", "z_shp", "appearance"}
+"""Fields of a batch, of a posterior and of noise whose second axis is that of views."""
 
 
 def by_view(values: T, views: int) -> T:
     """Every view as a scene of its own, of which all else is the same."""
     tensors = {name: value for name, value in vars(values).items() if value is not None}
     parts = {
-        name: value.flatten(0, 1)[:, None] if name in OF_VIEWS else value.repeat_interleave(views, 0)
+        name: value.flatten(0, 1)[:, None] if name in WITH_VIEWS else value.repeat_interleave(views, 0)
         for name, value in tensors.items()
     }
     return replace(values, **parts)

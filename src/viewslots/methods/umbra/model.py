@@ -19,7 +19,7 @@ from viewslots.types import SceneBatch
 GLIMPSES = "glimpses."
 """How the names of their weights begin."""
 UNAIDED, AFTER_GLIMPSES = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
-"""The first was chosen in entry 15 of docs/research-log.md, the second in entry 31."""
+"""The first was chosen in entry 15 of docs/research-log.md, the second in entry 33."""
 OF_VIEWS = ("mu_view", "log_sigma_view")
 OF_BACKGROUND = ("mu_bck", "log_sigma_bck")
 
