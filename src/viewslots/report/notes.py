@@ -38,8 +38,9 @@ def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
     searched = (
         "Plain answers follow the paper's protocol: one pass of the inference, and a sample of what it finds. Searched "
         "answers do not: each is the best of several starts by description length, with objects pruned that cost more "
-        "nats than they save, in some rows with further looks for missed objects and gradient steps on the codes. No "
-        "search sees the truth. All else is the same."
+        "nats than they save, in some rows with further looks for missed objects and gradient steps on the codes. "
+        "Viewpoints of held-out views get gradient steps in every search. No search sees the truth. All else is the "
+        "same."
     )
     return (
         *([searched] if any(search_of(result) is not None for result in results) else []),
