@@ -485,6 +485,7 @@ def test_what_views_show_by_themselves_one_after_the_other(glimpses: int, dear: 
     show nothing, and a scene of one view nothing more than it did. Some objects cannot hope to save what they cost."""
     config = UmbraConfig(**vars(SMALL), glimpses=glimpses, object_cost=dear)
     model, B, M = shaken(Umbra(config, generator(1)), 2), 3, 3
+    model.inference.g_obj.last.bias[-1] += 5  # all are likely there
     batch, noise = case(model, B=B, M=M)
     given, annealing = model.infer_posterior(batch, noise), model.annealed()
     mask = torch.tensor([[True, True, True], [True, False, True], [False, True, False]])
