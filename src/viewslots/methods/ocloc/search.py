@@ -26,6 +26,8 @@ RATE = 0.05
 """Step size of the refinement at its start; codes have a prior of width 1."""
 PASS = 4.0
 """Time of a start with its pruning, or of a look at the drawing, over that of a gradient step: about 4 on a CPU."""
+LOOK = 3 * PASS
+"""Likewise of a further look, which infers twice and compares hundreds of choices."""
 TOLERANCE = 4.0
 """Nats that a pixel is missed by until little of it counts as explained."""
 CODES = ("mu_view", "mu_bck", "mu_attr")
@@ -53,7 +55,7 @@ def searched(
     pulse(PASS)
     for noise in noises[search.starts :]:
         best = with_further_look(model, batch, best, noise, annealing, others)
-        pulse(PASS)
+        pulse(LOOK)
         best, others = of_present(refine, of_present(look, best)), []
         pulse(PASS)
     best = of_present(prune, best)
@@ -94,7 +96,7 @@ class Pulse:
     """How far a search is: passes of the inference and gradient steps, in the time of a gradient step."""
 
     def __init__(self, search: Search, looks: int) -> None:
-        self._total = PASS * (search.starts + 1 + 2 * looks) + search.refinement * (1 + looks)
+        self._total = PASS * (search.starts + 1 + looks) + LOOK * looks + search.refinement * (1 + looks)
         self._done = 0.0
 
     def __call__(self, more: float = 1.0) -> None:
