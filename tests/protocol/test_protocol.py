@@ -684,7 +684,7 @@ def test_careful_is_another_name_of_starts(
     words = ["--data", str(store.path), "--out", str(out), "--device", "cpu", "--repeats", "1", "--no-extras"]
     monkeypatch.setattr("sys.argv", ["viewslots", "evaluate", str(saved), *words, option, "3"])
     main()
-    assert json.loads(out.read_text())["search"] == {"starts": 3, "looks": 0, "refinement": 0}
+    assert json.loads(out.read_text())["search"] == {"starts": 3, "looks": 0, "refinement": 0, "view_refinement": 30}
 
 
 @pytest.mark.parametrize("command", ["evaluate", "estimate-viewpoints"])

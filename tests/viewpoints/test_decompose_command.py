@@ -117,7 +117,7 @@ def test_the_record_says_how_the_answer_was_found(
     np.testing.assert_allclose(record["errors"], errors, rtol=1e-3)
     Call("decompose", "compact", *photos, "--out", tmp_path / "two", "--starts", 2, "--seed", 3)
     record = json.loads((tmp_path / "two/scene.json").read_text())
-    assert record["search"] == {"starts": 2, "looks": 0, "refinement": 0}
+    assert record["search"] == {"starts": 2, "looks": 0, "refinement": 0, "view_refinement": 30}
     assert record["seed"] == 3
     np.testing.assert_allclose(record["errors"], picture_errors(compact.decompose(photos, seed=3, starts=2)), rtol=1e-3)
     Call("decompose", "compact", *photos, "--out", tmp_path / "plain", "--starts", 0)
