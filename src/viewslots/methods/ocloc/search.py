@@ -5,7 +5,7 @@ the start; nearly all surplus objects are second copies of one that another slot
 missed; and codes are only as good as one pass of the networks makes them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -31,6 +31,9 @@ LOOK = 3 * PASS
 TOLERANCE = 4.0
 """Nats that a pixel is missed by until little of it counts as explained."""
 CODES = ("mu_view", "mu_bck", "mu_attr")
+OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")
+WITH_VIEWS = {"image", "view_mask", "camera", "mu_view", "log_sigma_view", "y_view", "z_view", "z_shp", "appearance"}
+"""Fields of a batch, of a posterior and of noise whose second axis is that of views."""
 
 
 def searched(
@@ -230,18 +233,15 @@ def with_further_look(
     left = replace(batch, image=torch.lerp(batch.image, drawing.background, explained.to(batch.image)))
     pool, noise = keeping(shown, kept), still(noise)
     places = joined(pool, absent)
-    found = [model.find_objects(left, places, noise)]
+    found = [sound(model.find_objects(left, places, noise))]
     if (batch.view_mask.sum(1) > 1).any():
         found.append(found_by_view(model, left, places, noise, annealing))
-    for other in (*found, *others):
-        pool = joined(pool, parted(sound(other))[0])
+    for other in (*found, *map(sound, others)):
+        pool = joined(pool, parted(other)[0])
     drawn = Drawn(model, batch, pool, annealing)
     own = drawn.likely & (drawn.slots < kept.shape[1])
     pool = joined(keeping(pool, drawn.rearranged(own, drawn.likely & ~own, known.logit_kappa.shape[1])), absent)
     return with_objects(pool, likeliest_first(pool)[:, : known.logit_kappa.shape[1]])
-
-
-OF_OBJECTS = ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")
 
 
 def found_by_view(
@@ -253,26 +253,11 @@ def found_by_view(
     """
     B, M = batch.view_mask.shape
     scenes, places = by_view(batch, M), by_view(given, M)
-    found = with_objects_of(places, sound(model.find_objects(scenes, places, by_view(noise, M))))
+    found = holding(places, objects_in(sound(model.find_objects(scenes, places, by_view(noise, M)))))
     drawn = Drawn(model, scenes, found, annealing)
     several = batch.view_mask & (batch.view_mask.sum(1, keepdim=True) > 1)
     found = keeping(found, drawn.hopeful(torch.zeros_like(drawn.likely)) & several.view(-1, 1))
-
-    def together(values: Float[Tensor, "BM K *D"]) -> Float[Tensor, "B MK *D"]:
-        return values.reshape(B, -1, *values.shape[2:])
-
-    objects = {name: together(getattr(found, name)) for name in OF_OBJECTS}
-    return replace(given, y_attr=torch.cat([given.y_attr[:, :1], together(found.y_attr[:, 1:])], 1), **objects)
-
-
-def with_objects_of(known: Posterior, other: Posterior) -> Posterior:
-    """What is known, with the objects of another in place of its own."""
-    y_attr = torch.cat([known.y_attr[:, :1], other.y_attr[:, 1:]], 1)
-    return replace(known, y_attr=y_attr, **{name: getattr(other, name) for name in OF_OBJECTS})
-
-
-WITH_VIEWS = {"image", "view_mask", "camera", "mu_view", "log_sigma_view", "y_view", "z_view", "z_shp", "appearance"}
-"""Fields of a batch, of a posterior and of noise whose second axis is that of views."""
+    return holding(given, {name: value.reshape(B, -1, *value.shape[2:]) for name, value in objects_in(found).items()})
 
 
 def by_view(values: T, views: int) -> T:
@@ -287,20 +272,19 @@ def by_view(values: T, views: int) -> T:
 
 def sound(posterior: Posterior) -> Posterior:
     """Without objects that came to nothing: one that is no number would spoil all that it is compared with."""
-    codes = {name: getattr(posterior, name) for name in ("mu_attr", "log_sigma_attr", "tau")}
-    held, logit_kappa = posterior.y_attr[:, 1:], posterior.logit_kappa
-    whole = torch.cat([*codes.values(), held, logit_kappa[..., None]], 2).isfinite().all(2, keepdim=True)
+    objects = objects_in(posterior)
+    logit_kappa = objects.pop("logit_kappa")
+    whole = torch.cat([*objects.values(), logit_kappa[..., None]], 2).isfinite().all(2, keepdim=True)
     if whole.all():
         return posterior
-    codes = {name: torch.where(whole, value, 0.0) for name, value in codes.items()}
-    y_attr = torch.cat([posterior.y_attr[:, :1], torch.where(whole, held, 0.0)], 1)
-    return replace(posterior, **codes, y_attr=y_attr, logit_kappa=torch.where(whole[..., 0], logit_kappa, PRUNED))
+    codes = {name: torch.where(whole, value, 0.0) for name, value in objects.items()}
+    return holding(posterior, codes | {"logit_kappa": torch.where(whole[..., 0], logit_kappa, PRUNED)})
 
 
 def joined(known: Posterior, more: Posterior) -> Posterior:
     """The objects of both, all else as it is known."""
-    objects = {name: torch.cat([getattr(known, name), getattr(more, name)], 1) for name in OF_OBJECTS}
-    return replace(known, y_attr=torch.cat([known.y_attr, more.y_attr[:, 1:]], 1), **objects)
+    theirs = objects_in(more)
+    return holding(known, {name: torch.cat([own, theirs[name]], 1) for name, own in objects_in(known).items()})
 
 
 def likeliest_first(posterior: Posterior) -> Int[Tensor, "B K"]:
@@ -323,6 +307,15 @@ def of_present(change: Callable[[Posterior], Posterior], posterior: Posterior) -
 def with_objects(posterior: Posterior, slots: Int[Tensor, "B K"]) -> Posterior:
     """Only these objects."""
     scenes = torch.arange(len(slots), device=slots.device)[:, None]
-    objects = {name: getattr(posterior, name)[scenes, slots] for name in OF_OBJECTS}
-    y_attr = torch.cat([posterior.y_attr[:, :1], posterior.y_attr[scenes, slots + 1]], 1)
-    return replace(posterior, y_attr=y_attr, **objects)
+    return holding(posterior, {name: value[scenes, slots] for name, value in objects_in(posterior).items()})
+
+
+def objects_in(posterior: Posterior) -> dict[str, Tensor]:
+    """All that belongs to one object each, along the second axis: of y_attr, what is not the background's."""
+    return {name: getattr(posterior, name) for name in OF_OBJECTS} | {"y_attr": posterior.y_attr[:, 1:]}
+
+
+def holding(posterior: Posterior, objects: Mapping[str, Tensor]) -> Posterior:
+    """With these in place of its objects, as `objects_in` has them."""
+    y_attr = torch.cat([posterior.y_attr[:, :1], objects["y_attr"]], 1)
+    return replace(posterior, **{name: objects[name] for name in OF_OBJECTS}, y_attr=y_attr)
