@@ -11,7 +11,7 @@ from viewslots.errors import UserError
 from viewslots.experiments import experiment, known_experiment
 from viewslots.methods.names import entry
 from viewslots.reproduce.plan import Asked, Planner, Task, record_plan
-from viewslots.reproduce.tables import TABLES, Score, Short, Table
+from viewslots.reproduce.tables import OCLOC_START, TABLES, Score, Short, Table
 from viewslots.training.settings import parse_changes
 
 STAGES = Table(
@@ -167,6 +167,10 @@ def test_every_row_of_table_2_has_a_short_recipe() -> None:
         assert len(changes) == len(told) > 0
         for setting, value in changes.items():
             assert not setting.endswith("_steps") or 0 < value <= task.steps
+    first = experiment("ocloc-first/dsprites").model.start
+    assert {f"model.start.{name}": getattr(first, name) for name in ("log_sigma", "shape_logit", "selection_gain")} == (
+        OCLOC_START
+    )
 
 
 def test_tables_share_data_and_trainings() -> None:

@@ -7,7 +7,7 @@ import itertools
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,7 +116,7 @@ class Planner:
         waiting = {one.run: self._steps_behind(one, trainings) for one in trainings}
         trainings.sort(key=lambda one: -waiting[one.run])
         made = tuple(task.name for task in data)
-        runs = [replace(self.train_task(one), after=made) for one in trainings]
+        runs = [self.train_task(one, after=made) for one in trainings]
         return [*data, *runs, *scores, *figures, *([report] if scores else [])]
 
     def trainings(self, rows: Sequence[str]) -> list[Training]:
@@ -171,7 +171,7 @@ class Planner:
         """Of all scenes."""
         return min(1.0, self.asked.scale / REHEARSAL)
 
-    def train_task(self, one: Training) -> Task:
+    def train_task(self, one: Training, after: tuple[str, ...] = ()) -> Task:
         words = ["train", one.experiment, "--data", f"data/{one.data}", "--run", f"runs/{one.run}"]
         words += ["--seed", str(one.seed), "--steps", str(one.steps)]
         needs = [f"data-{one.data}"]
@@ -182,9 +182,7 @@ class Planner:
         for name, value in one.settings.items():
             words += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
         output = f"runs/{one.run}/last.json"
-        return Task(
-            f"train-{one.run}", "train", tuple(words), output, tuple(needs), steps=one.steps, like=one.experiment
-        )
+        return Task(f"train-{one.run}", "train", tuple(words), output, tuple(needs), after, one.steps, one.experiment)
 
     def score_tasks(self, row: str) -> Iterator[Task]:
         method, own = method_of(row), data_of(row)

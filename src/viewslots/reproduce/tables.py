@@ -5,6 +5,7 @@ Light, so that the command line can list them at once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 SINGLE_VIEW = ("dsprites", "abstract", "clevr")
@@ -40,6 +41,18 @@ class Short:
     """Values of `train --set` by name, such as optimisation.batch_size, for a run of these `steps`."""
 
 
+def gmioo(steps: int, learning_rate: float, more: Mapping[str, Any] = MappingProxyType({})) -> Short:
+    """The rate falls along the whole run."""
+    rate = {"optimisation.learning_rate": learning_rate, "optimisation.decay_factor": 0.15}
+    return Short(steps, {**rate, "optimisation.decay_steps": steps, **more})
+
+
+def space(steps: int, batch_size: int = 32) -> Short:
+    """Its boundary loss lasts as long as the run: once it ends, SPACE breaks objects into pieces."""
+    rate = {"optimisation.learning_rate": 1e-4, "optimisation.warmup_steps": 500}
+    return Short(steps, {"optimisation.batch_size": batch_size, **rate, "schedule.boundary_steps": steps})
+
+
 OCLOC_START = {"model.start.log_sigma": -3.0, "model.start.shape_logit": -2.0, "model.start.selection_gain": 30.0}
 """As the first stage of umbra starts."""
 
@@ -53,73 +66,24 @@ SHORT: dict[str, Short] = {
             "optimisation.decay_steps": 16_000,
         },
     ),
-    "gmioo/dsprites": Short(
-        13_000,
-        {
-            "optimisation.learning_rate": 5e-4,
-            "optimisation.decay_factor": 0.15,
-            "optimisation.decay_steps": 13_000,
-        },
-    ),
-    "space/dsprites": Short(
-        24_000,
-        {
-            "optimisation.batch_size": 32,
-            "optimisation.learning_rate": 1e-4,
-            "optimisation.warmup_steps": 500,
-            # As long as the run: SPACE breaks objects into pieces once this loss ends.
-            "schedule.boundary_steps": 24_000,
-        },
-    ),
+    "gmioo/dsprites": gmioo(13_000, 5e-4),
+    "space/dsprites": space(24_000),
     "ocloc/dsprites": Short(36_000, {"optimisation.batch_size": 32, **OCLOC_START}),
     "umbra/dsprites": Short(40_000, {"optimisation.batch_size": 32}),
     "slot-attention/abstract": Short(
         40_000,
         {"optimisation.batch_size": 32, "optimisation.warmup_steps": 2_000, "optimisation.decay_steps": 20_000},
     ),
-    "space/abstract": Short(
-        16_000,
-        {
-            "optimisation.batch_size": 32,
-            "optimisation.learning_rate": 1e-4,
-            "optimisation.warmup_steps": 500,
-            "schedule.boundary_steps": 16_000,
-        },
-    ),
-    "gmioo/abstract": Short(
-        9_000,
-        {
-            "optimisation.learning_rate": 4e-4,
-            "optimisation.decay_factor": 0.15,
-            "optimisation.decay_steps": 9_000,
-            "schedule.guide_steps": 4_500,
-        },
-    ),
+    "space/abstract": space(16_000),
+    "gmioo/abstract": gmioo(9_000, 4e-4, {"schedule.guide_steps": 4_500}),
     "ocloc/abstract": Short(24_000, {"optimisation.batch_size": 32, **OCLOC_START}),
     "umbra/abstract": Short(23_000, {"optimisation.batch_size": 32}),
     "slot-attention/clevr": Short(
         20_000,
         {"optimisation.batch_size": 32, "optimisation.warmup_steps": 2_000, "optimisation.decay_steps": 10_000},
     ),
-    "gmioo/clevr": Short(
-        8_000,
-        {
-            "optimisation.batch_size": 32,
-            "optimisation.learning_rate": 4e-4,
-            "optimisation.decay_factor": 0.15,
-            "optimisation.decay_steps": 8_000,
-            "schedule.guide_steps": 4_000,
-        },
-    ),
-    "space/clevr": Short(
-        16_000,
-        {
-            "optimisation.batch_size": 16,
-            "optimisation.learning_rate": 1e-4,
-            "optimisation.warmup_steps": 500,
-            "schedule.boundary_steps": 16_000,
-        },
-    ),
+    "gmioo/clevr": gmioo(8_000, 4e-4, {"schedule.guide_steps": 4_000, "optimisation.batch_size": 32}),
+    "space/clevr": space(16_000, batch_size=16),
     "ocloc/clevr": Short(14_000, {"optimisation.batch_size": 32, **OCLOC_START}),
     "umbra/clevr": Short(25_000, {"optimisation.batch_size": 32}),
 }
