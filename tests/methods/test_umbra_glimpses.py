@@ -8,10 +8,15 @@ import torch.nn.functional as F
 from small_model import SMALL_OCLOC, generator, see_everything
 from torch import Tensor
 
+from viewslots.errors import UserError
 from viewslots.methods.contract import Search
 from viewslots.methods.distributions import normal_kl
+from viewslots.methods.noise import Source
+from viewslots.methods.ocloc.boxes import placed
 from viewslots.methods.ocloc.choice import most_likely
 from viewslots.methods.ocloc.config import StartConfig
+from viewslots.methods.ocloc.fast.accelerate import accelerated
+from viewslots.methods.ocloc.generation import last_convolution
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import (
     PRUNED,
@@ -27,7 +32,7 @@ from viewslots.methods.ocloc.search import (
 )
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior, Rendering
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
-from viewslots.methods.umbra.glimpses import SEEN, boxes_of, glimpses_of, layer_maps, over_layers
+from viewslots.methods.umbra.glimpses import DETAIL_LOG_SIGMA, SEEN, boxes_of, glimpses_of, layer_maps, over_layers
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch
 
@@ -36,6 +41,8 @@ torch.set_num_threads(1)
 START = StartConfig(shape_logit=-2.0, presence_logit=2.0, log_sigma=-3.0, query_gain=4.0)
 BEFORE = UmbraConfig(**vars(SMALL_OCLOC) | {"start": START})
 SMALL = replace(BEFORE, glimpses=2, glimpse_size=8, glimpse_channels=(6, 6))
+DETAILED = replace(SMALL, box_fit=100.0, details=3)
+BOTH = pytest.mark.parametrize("config", [SMALL, DETAILED], ids=["glimpses", "details"])
 CHANGED = ("mu_view", "log_sigma_view", "mu_bck", "log_sigma_bck", "mu_attr", "log_sigma_attr", "tau", "logit_kappa")
 
 
@@ -47,13 +54,21 @@ def some_batch(scenes: int = 2) -> SceneBatch:
 
 
 def awake(config: UmbraConfig = SMALL) -> Umbra:
-    """Its glimpses change something: their last layers do not start at zero."""
+    """Its glimpses change something, and details are drawn: no last layer starts at zero."""
     model, drawn = Umbra(config, generator(1)), generator(5)
     assert model.glimpses is not None
     with torch.no_grad():
         for head in (model.glimpses.to_view, model.glimpses.to_background, model.glimpses.to_object):
             head.last.weight.normal_(0, 0.3, generator=drawn)
+        if model.generation.f_det is not None:
+            last_convolution(model.generation.f_det).weight.normal_(0, 0.3, generator=drawn)
     return model
+
+
+def in_double(model: Umbra, batch: SceneBatch) -> tuple[Umbra, SceneBatch, Noise]:
+    batch = replace(batch, image=batch.image.double())
+    noise = model.draw_noise(batch, generator())
+    return model.double(), batch, replace(noise, **{name: value.double() for name, value in vars(noise).items()})
 
 
 def means_of(posterior: Posterior) -> Latents:
@@ -161,9 +176,10 @@ def test_it_starts_as_if_there_were_no_glimpses() -> None:
     assert all(torch.equal(getattr(known, name), getattr(found, name)) for name in vars(known))
 
 
-def test_rounds_follow_each_other() -> None:
+@BOTH
+def test_rounds_follow_each_other(config: UmbraConfig) -> None:
     """Two rounds are one, drawn anew, and another; slots and the choice of the background stay as they are."""
-    model, batch = awake(), some_batch()
+    model, batch = awake(config), some_batch()
     noise = model.draw_noise(batch, generator())
     assert model.glimpses is not None
     posterior = first = model.infer_posterior(batch, noise)
@@ -175,9 +191,9 @@ def test_rounds_follow_each_other() -> None:
         assert torch.equal(value, getattr(first, name)) != (name in CHANGED), name
 
 
-def test_padded_views_and_other_scenes_change_nothing() -> None:
-    model, batch = awake(), some_batch(3)
-    noise = model.draw_noise(batch, generator())
+@BOTH
+def test_padded_views_and_other_scenes_change_nothing(config: UmbraConfig) -> None:
+    model, batch, noise = in_double(awake(config), some_batch(3))
     together = looked(model, batch, noise)
     last = SceneBatch(batch.image[2:, :1], batch.view_mask[2:, :1])
     own = replace(noise, **{name: value[2:] for name, value in vars(noise).items()})
@@ -187,8 +203,9 @@ def test_padded_views_and_other_scenes_change_nothing() -> None:
     torch.testing.assert_close(alone.mu_view, together.mu_view[2:, :1])
 
 
-def test_slots_may_come_in_any_order() -> None:
-    model, batch = awake(), some_batch()
+@BOTH
+def test_slots_may_come_in_any_order(config: UmbraConfig) -> None:
+    model, batch = awake(config), some_batch()
     posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     order = [2, 0, 1]
     objects = {name: getattr(posterior, name)[:, order] for name in ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")}
@@ -200,10 +217,7 @@ def test_slots_may_come_in_any_order() -> None:
 @pytest.mark.parametrize("name", ["mu_view", "mu_bck", "mu_attr"])
 def test_slopes_are_those_of_the_loss(name: str) -> None:
     """By finite differences, in float64: what the pictures miss, the prices, and the means' part of the divergences."""
-    model, batch = awake().double(), some_batch()
-    batch = replace(batch, image=batch.image.double())
-    noise = model.draw_noise(batch, generator())
-    noise = replace(noise, **{key: value.double() for key, value in vars(noise).items()})
+    model, batch, noise = in_double(awake(), some_batch())
     posterior = model.infer_posterior(batch, noise)
     found = getattr(model.drawing(batch, posterior), name.replace("mu", "slope"))
     value, way = getattr(posterior, name), torch.randn(2, generator=generator(4)).double()
@@ -283,12 +297,11 @@ def test_a_glimpse_knows_where_it_is() -> None:
     assert model.glimpses is not None
     posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     drawing = model.drawing(batch, posterior)
-    maps = torch.zeros(2, 2, 4, SEEN, 16, 16)
-    known = model.glimpses.noticed(maps, posterior, drawing)
-    moved = replace(drawing, shown=replace(drawing.shown, logit_shp=drawing.shown.logit_shp.roll(5, -1) + 3.0))
-    assert not torch.allclose(model.glimpses.noticed(maps, posterior, moved)[:, :, 1:], known[:, :, 1:])
+    seen, boxes = torch.zeros(2, 2, 4, SMALL.hidden), boxes_of(drawing.shown.logit_shp.sigmoid())
+    known = model.glimpses.noticed(seen, boxes, posterior, drawing)
+    assert not torch.allclose(model.glimpses.noticed(seen, boxes + 0.5, posterior, drawing)[:, :, 1:], known[:, :, 1:])
     wider = replace(posterior, log_sigma_attr=posterior.log_sigma_attr + 1)
-    assert not torch.allclose(model.glimpses.noticed(maps, wider, drawing)[:, :, 1:], known[:, :, 1:])
+    assert not torch.allclose(model.glimpses.noticed(seen, boxes, wider, drawing)[:, :, 1:], known[:, :, 1:])
 
 
 def seen_in_turn(model: Umbra, batch: SceneBatch, posterior: Posterior, kept: tuple[str, ...]) -> Posterior:
@@ -403,6 +416,119 @@ def test_plain_answers_are_looked_at() -> None:
     answer = model.infer(batch, generator())
     noise = model.draw_latent_noise(batch, generator())
     assert torch.equal(answer.posterior.mu_attr, looked(model, batch, noise).mu_attr)
+
+
+# Details.
+
+
+def test_details_are_those_of_the_prior_until_something_is_seen() -> None:
+    model, batch = awake(DETAILED), some_batch()
+    noise = model.draw_noise(batch, generator())
+    first, again = (
+        model.infer_posterior(batch, noise),
+        Ocloc.find_objects(model, batch, looked(model, batch, noise), noise),
+    )
+    for found in (first, again):
+        assert not found.mu_attr[..., -3:].any()
+        assert not found.log_sigma_attr[..., -3:].any()
+        assert found.mu_attr[..., :-3].abs().min() > 0
+    seen = looked(model, batch, noise)
+    assert seen.mu_attr[..., -3:].abs().min() > 0
+    assert (seen.log_sigma_attr[..., -3:] == DETAIL_LOG_SIGMA).all()
+
+
+def test_what_is_drawn_without_details_and_with_them() -> None:
+    """Without: what the same weights draw that know of none. With: more by what f_det draws of each, one by one;
+    shadows, order, boxes and the background stay."""
+    model = awake(DETAILED)
+    plain = Umbra(replace(BEFORE, box_fit=DETAILED.box_fit), generator(1))
+    given = plain.weights_from(model)
+    assert given is not None
+    plain.load_state_dict(given)
+    latents = model.generation.prior(2, 2, 3, 4.5, Source(generator(4), torch.device("cpu")))
+    assert latents.z_attr.shape == (2, 3, 8)
+    codes = latents.z_attr[..., :5]
+    known = plain.generation(replace(latents, z_attr=codes))
+    without = model.generation(replace(latents, z_attr=F.pad(codes, (0, 3))))
+    for name, value in vars(known).items():
+        torch.testing.assert_close(getattr(without, name), value)
+    decoded, f_det = model.generation(latents), model.generation.f_det
+    assert f_det is not None
+    drawn = plain.generation.f_shp_apc(torch.cat([latents.z_view[1, 1], codes[1, 2]])[None])
+    details = torch.stack([latents.z_attr[1, 2, 5:], torch.zeros(3)])
+    some, none = f_det(torch.cat([latents.z_view[1, 1].expand(2, -1), details], 1))
+    drawn[:, :4] += some - none
+    assert decoded.boxes is not None
+    expected = placed(drawn, decoded.boxes[1, 1, 2][None], (16, 16))[0]
+    torch.testing.assert_close(decoded.objects.unflatten(0, (2, 2, 3))[1, 1, 2], expected)
+    assert not torch.allclose(decoded.objects[:, :4], known.objects[:, :4])
+    for name in ("background", "order", "centre", "boxes"):
+        assert torch.equal(getattr(decoded, name), getattr(without, name))
+
+
+def test_details_come_from_what_is_seen_alone() -> None:
+    """Not from the code that was there: that has place, size and colour in it."""
+    model, batch = awake(DETAILED), some_batch()
+    assert model.glimpses is not None
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
+    drawing = model.drawing(batch, posterior)
+    other = replace(posterior, mu_attr=posterior.mu_attr + 1, log_sigma_attr=posterior.log_sigma_attr - 1)
+    known, found = (model.glimpses(batch, one, drawing, DETAILED.sigma_x) for one in (posterior, other))
+    assert torch.equal(known.mu_attr[..., 5:], found.mu_attr[..., 5:])
+    assert not torch.allclose(known.mu_attr[..., :5] + 1, found.mu_attr[..., :5])
+
+
+def test_details_of_several_views_are_those_of_their_mean() -> None:
+    model, batch = awake(DETAILED), some_batch()
+    assert model.glimpses is not None
+    assert model.glimpses.to_details is not None
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
+    drawing = model.drawing(batch, posterior)
+    boxes = boxes_of(drawing.shown.logit_shp.sigmoid())
+    seen = model.glimpses.seen(layer_maps(batch.image, drawing.shown, DETAILED.sigma_x), boxes)
+    found = model.glimpses(batch, posterior, drawing, DETAILED.sigma_x).mu_attr[..., 5:]
+    torch.testing.assert_close(found[0], model.glimpses.to_details(seen[0, :, 1:].mean(0)[None])[0][0])
+    torch.testing.assert_close(found[1], model.glimpses.to_details(seen[1, :1, 1:])[0][0])  # its other view is padding
+
+
+def test_the_fast_twin_draws_the_same_details() -> None:
+    model, batch = awake(DETAILED), some_batch()
+    noise = model.draw_noise(batch, generator())
+    known, found = (looked(one, batch, noise) for one in (model, accelerated(model)))
+    torch.testing.assert_close(found.mu_attr, known.mu_attr, rtol=1e-4, atol=1e-5)
+    shown = (one.render(means_of(known), model.annealed()).reconstruction for one in (model, accelerated(model)))
+    torch.testing.assert_close(*shown, rtol=1e-4, atol=1e-5)
+
+
+def test_details_cost_as_any_other_numbers_of_a_code() -> None:
+    model, batch = awake(DETAILED), some_batch()
+    seen = looked(model, batch, model.draw_noise(batch, generator()))
+    wide = torch.distributions.Normal(seen.mu_attr, seen.log_sigma_attr.exp())
+    expected = torch.distributions.kl_divergence(wide, torch.distributions.Normal(0, 1)).sum(-1)
+    torch.testing.assert_close(model.object_costs(seen, model.annealed()), expected + DETAILED.object_cost)
+
+
+@pytest.mark.parametrize("more", [{"glimpses": 0}, {"box_fit": 0.0}])
+def test_details_need_glimpses_and_boxes(more: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="details is 3, but glimpses is"):
+        replace(DETAILED, **more)  # type: ignore[arg-type]
+
+
+def test_a_trained_model_goes_on_with_details_as_what_it_was() -> None:
+    """Until something is learned they are told, but not drawn."""
+    before = Umbra(replace(BEFORE, box_fit=DETAILED.box_fit), generator(9))
+    model, batch = Umbra(DETAILED, generator(1)), some_batch()
+    given = model.weights_from(before)
+    assert given is not None
+    model.load_state_dict(given)
+    noise = before.draw_noise(batch, generator())
+    known, found = looked(before, batch, noise), looked(model, batch, noise)
+    torch.testing.assert_close(found.mu_attr[..., :5], known.mu_attr)
+    assert found.mu_attr[..., 5:].any()
+    torch.testing.assert_close(drawn(model, found).reconstruction, drawn(before, known).reconstruction)
+    back = before.weights_from(model)
+    assert back is not None
+    assert back.keys() == before.state_dict().keys()
 
 
 # Weights.

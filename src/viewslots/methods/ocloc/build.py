@@ -3,8 +3,9 @@
 import torch
 
 from viewslots.methods.layers import FeatureNetwork
+from viewslots.methods.ocloc.boxes import DRAWN
 from viewslots.methods.ocloc.config import OclocConfig
-from viewslots.methods.ocloc.generation import Generation
+from viewslots.methods.ocloc.generation import Generation, last_convolution
 from viewslots.methods.ocloc.inference import Inference, SharedViewCodes
 from viewslots.methods.ocloc.networks import DECODERS
 
@@ -29,6 +30,7 @@ def build_inference(config: OclocConfig, view_codes: SharedViewCodes) -> Inferen
         view_dim=config.view_dim,
         background_dim=config.background_dim,
         attr_dim=config.attr_dim,
+        code_dim=config.code_dim,
         rounds=config.rounds,
         view_codes=view_codes,
     )
@@ -36,12 +38,16 @@ def build_inference(config: OclocConfig, view_codes: SharedViewCodes) -> Inferen
 
 def build_generation(config: OclocConfig, channels: int) -> Generation:
     objects, background = config.object_decoder, config.background_decoder
+    details = config.code_dim - config.attr_dim
+    detail_decoder = DECODERS[objects.kind](objects, config.view_dim + details, DRAWN) if details else None
     return Generation(
         object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, channels),
         background_decoder=DECODERS[background.kind](background, config.view_dim + config.background_dim, 3),
+        detail_decoder=detail_decoder,
         view_dim=config.view_dim,
         background_dim=config.background_dim,
         attr_dim=config.attr_dim,
+        details=details,
         hidden=config.hidden,
         channels=channels,
         boxes=config.box_fit > 0,
@@ -65,3 +71,5 @@ def start_at(inference: Inference, generation: Generation, config: OclocConfig) 
     generation.start_channel(0, start.shape_logit)
     if generation.f_box is not None:
         generation.f_box.last.weight.zero_()
+    if generation.f_det is not None:
+        last_convolution(generation.f_det).weight.zero_()

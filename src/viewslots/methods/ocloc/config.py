@@ -177,6 +177,11 @@ class OclocConfig:
                 made, wanted = ("x".join(map(str, size)) for size in (decoder.size, sides(self.image_size)))
                 raise UserError(f"{name} makes pictures of {made}, but image_size is {wanted}")
 
+    @property
+    def code_dim(self) -> int:
+        """Numbers of an object's code: those that inference tells, and in a model of ours details."""
+        return self.attr_dim
+
     def whole_picture_decoders(self) -> dict[str, DecoderConfig]:
         """By name. An object decoder that draws in boxes is none."""
         objects = {} if self.box_fit else {"object_decoder": self.object_decoder}

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from viewslots.methods.distributions import widen
 from viewslots.methods.layers import MultiLayerPerceptron
 from viewslots.methods.noise import Source
-from viewslots.methods.ocloc.boxes import NUMBERS, placed, told_boxes
+from viewslots.methods.ocloc.boxes import DRAWN, NUMBERS, placed, told_boxes
 from viewslots.methods.ocloc.variables import Decoded, Latents
 
 
@@ -21,25 +21,29 @@ def view_codes(
 
 
 class Generation(nn.Module):
-    """f_shp and f_apc (one network), f_bck, f_ord, and where objects are drawn in boxes, f_box."""
+    """f_shp and f_apc (one network), f_bck, f_ord; where objects are drawn in boxes, f_box, and f_det."""
 
     def __init__(
         self,
         *,
         object_decoder: nn.Module,
         background_decoder: nn.Module,
+        detail_decoder: nn.Module | None,
         view_dim: int,
         background_dim: int,
         attr_dim: int,
+        details: int,
         hidden: int,
         channels: int,
         boxes: bool,
     ) -> None:
         super().__init__()
         self.channels = channels
-        self.view_dim, self.background_dim, self.attr_dim = view_dim, background_dim, attr_dim
+        self.view_dim, self.background_dim = view_dim, background_dim
+        self.object_dims = [attr_dim, details]
         self.f_shp_apc = object_decoder
         self.f_bck = background_decoder
+        self.f_det = detail_decoder
         # Paper: one output. The authors' runs have two more, the centre of the compactness noise.
         self.f_ord = MultiLayerPerceptron(view_dim + attr_dim, (hidden, hidden), 3)
         self.f_box = MultiLayerPerceptron(view_dim + attr_dim, (hidden, hidden), NUMBERS) if boxes else None
@@ -53,16 +57,20 @@ class Generation(nn.Module):
 
     def last_layer(self) -> nn.Conv2d:
         """Of the object decoder. For each channel it may have several outputs in a row: sub-pixels."""
-        return [module for module in self.f_shp_apc.modules() if isinstance(module, nn.Conv2d)][-1]
+        return last_convolution(self.f_shp_apc)
 
     def forward(self, latents: Latents) -> Decoded:
         """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'; what was drawn in boxes is in its place."""
         K, M = latents.z_attr.shape[1], latents.z_view.shape[1]
         view_bck, view_obj = view_codes(latents.z_view, K)
         code_bck = torch.cat([view_bck, latents.z_bck[:, None].expand(-1, M, -1)], -1)
-        code_obj = torch.cat([view_obj, latents.z_attr[:, None].expand(-1, M, -1, -1)], -1)
+        attr, details = torch.split(latents.z_attr[:, None].expand(-1, M, -1, -1), self.object_dims, -1)
+        code_obj = torch.cat([view_obj, attr], -1)
         order, centre = torch.split(widen(self.f_ord(code_obj)), [1, 2], -1)
         background, objects = self.f_bck(code_bck.flatten(0, 1)), self.f_shp_apc(code_obj.flatten(0, 2))
+        if self.f_det is not None:
+            drawn = objects[:, :DRAWN] + self.detail(view_obj, details).flatten(0, 2)
+            objects = torch.cat([drawn, objects[:, DRAWN:]], 1)
         boxes = None
         if self.f_box is not None:
             height, width = background.shape[-2:]
@@ -72,6 +80,17 @@ class Generation(nn.Module):
             background=background, objects=objects, order=order.squeeze(-1), centre=centre.tanh(), boxes=boxes
         )
 
+    def detail(
+        self, view: Float[Tensor, "B M K Dview"], details: Float[Tensor, "B M K Ddet"]
+    ) -> Float[Tensor, "B M K 4 h w"]:
+        """What details add to shapes and colours, as they are drawn: f_det less what it makes of the prior's mean. So
+        an object of which none are known stays as it is."""
+        assert self.f_det is not None
+        known = torch.cat([view, details], -1)
+        unknown = torch.cat([view[:, :, :1], torch.zeros_like(details[:, :, :1])], -1)
+        drawn = self.f_det(torch.cat([known, unknown], 2).flatten(0, 2)).unflatten(0, (*known.shape[:2], -1))
+        return drawn[:, :, :-1] - drawn[:, :, -1:]
+
     def prior(self, B: int, M: int, K: int, alpha: float, source: Source) -> Latents:
         """z_view, z_attr ~ N(0, I), rho ~ Beta(alpha / K, 1), z_prs ~ Ber(rho): lines 1, 2 of the generative model."""
         rho = source.uniform(B, K) ** (K / alpha)
@@ -79,9 +98,13 @@ class Generation(nn.Module):
         return Latents(
             z_view=source.normal(B, M, self.view_dim),
             z_bck=source.normal(B, self.background_dim),
-            z_attr=source.normal(B, K, self.attr_dim),
+            z_attr=source.normal(B, K, sum(self.object_dims)),
             logit_prs=binary_logit(present),
         )
+
+
+def last_convolution(decoder: nn.Module) -> nn.Conv2d:
+    return [module for module in decoder.modules() if isinstance(module, nn.Conv2d)][-1]
 
 
 def binary_logit(value: Tensor) -> Tensor:

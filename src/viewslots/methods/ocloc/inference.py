@@ -77,13 +77,14 @@ class Inference(nn.Module):
         view_dim: int,
         background_dim: int,
         attr_dim: int,
+        code_dim: int,
         rounds: int,
         view_codes: SharedViewCodes,
     ) -> None:
         super().__init__()
         self.view_codes = view_codes
         self.slot_dims = [slot_view_dim, slot_attr_dim]
-        self.attr_dim, self.rounds = attr_dim, rounds
+        self.attr_dim, self.details, self.rounds = attr_dim, code_dim - attr_dim, rounds
         slot_dim, wide = slot_view_dim + slot_attr_dim, (hidden, hidden)
         self.mu_hat = nn.Parameter(torch.zeros(slot_dim))
         self.log_sigma_hat = nn.Parameter(torch.zeros(slot_dim))
@@ -197,8 +198,8 @@ class Inference(nn.Module):
             log_sigma_view=log_sigma_view,
             mu_bck=mu_bck,
             log_sigma_bck=log_sigma_bck,
-            mu_attr=mu_attr,
-            log_sigma_attr=log_sigma_attr,
+            mu_attr=self.with_room(mu_attr),
+            log_sigma_attr=self.with_room(log_sigma_attr),
             tau=F.softplus(tau) + TAU_FLOOR,
             logit_kappa=logit_kappa.squeeze(-1),
             log_pi=log_pi,
@@ -206,6 +207,10 @@ class Inference(nn.Module):
             y_view=y_view,
             y_attr=y_attr,
         )
+
+    def with_room(self, values: Float[Tensor, "B K Dattr"]) -> Float[Tensor, "B K Dcode"]:
+        """With details, of which Algorithm 1 knows nothing: mean and log deviation are those of the prior."""
+        return F.pad(values, (0, self.details)) if self.details else values
 
     def find_objects(
         self,

@@ -140,7 +140,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
             background=source.gumbel(B, K + 1),
             z_view=source.normal(B, M, *axes, config.view_dim),
             z_bck=source.normal(B, config.background_dim),
-            z_attr=source.normal(B, K, config.attr_dim),
+            z_attr=source.normal(B, K, config.code_dim),
             z_prs=source.logistic(B, K),
             z_shp=source.logistic(B, M, K, *((H, W) if self.image_model.samples_shapes else (0, 0))),
             appearance=source.normal(B, M, K, 3, H, W),

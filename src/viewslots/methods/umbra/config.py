@@ -34,8 +34,23 @@ class UmbraConfig(OclocConfig):
     glimpse_channels: tuple[int, ...] = (32, 64, 64)
     """Of the convolutions that see it; each halves its sides."""
 
-    of_glimpses = frozenset({"glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels"})
+    details: Whole = 0
+    """Further numbers of an object's code, which glimpses alone tell. They change its shape and colours in its box."""
+
+    of_glimpses = frozenset({"glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels", "details"})
     later = OclocConfig.later | of_glimpses
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.details and not (self.glimpses and self.box_fit):
+            raise UserError(
+                f"details is {self.details}, but glimpses is {self.glimpses} and box_fit is {self.box_fit:g}: only "
+                "glimpses tell details, and only boxes show them"
+            )
+
+    @property
+    def code_dim(self) -> int:
+        return self.attr_dim + self.details
 
 
 FADED = ("mixture", "costs")

@@ -36,13 +36,18 @@ class Drawing:
     slope_attr: Float[Tensor, "B K Dattr_or_0"]
 
 
+DETAIL_LOG_SIGMA = -2.0
+"""Of details. Were it told too, it would grow to that of the prior before anything reads them."""
+
+
 def slope(gradient: Tensor) -> Tensor:
     """A gradient in nats, of which a code may have thousands, as numbers of about the size of 1."""
     return gradient.asinh() / 4
 
 
 class Glimpses(nn.Module):
-    """One round; all rounds share its weights. As it starts, it changes nothing."""
+    """One round; all rounds share its weights. As it starts, it changes nothing but details, which it tells anew every
+    time."""
 
     def __init__(self, config: UmbraConfig, generator: torch.Generator) -> None:
         super().__init__()
@@ -57,11 +62,12 @@ class Glimpses(nn.Module):
         self.features = nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * side**2, hidden))
         self.of_place = nn.Linear(given * config.view_dim + 4, hidden)
         self.of_background = nn.Linear((given + 1) * config.background_dim, hidden, bias=False)
-        self.of_object = nn.Linear((given + 1) * config.attr_dim + 1, hidden, bias=False)
+        self.of_object = nn.Linear((given + 1) * config.code_dim + 1, hidden, bias=False)
         self.both = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
         self.to_view = MultiLayerPerceptron(hidden, (hidden,), 2 * config.view_dim)
         self.to_background = MultiLayerPerceptron(hidden, (hidden,), 2 * config.background_dim)
         self.to_object = MultiLayerPerceptron(hidden, (hidden,), sum(self.sizes))
+        self.to_details = TellDetails(hidden, config.details) if config.details else None
         initialise(self, generator)
         with torch.no_grad():
             for head in (self.to_view, self.to_background, self.to_object):
@@ -70,36 +76,67 @@ class Glimpses(nn.Module):
     def forward(self, batch: SceneBatch, posterior: Posterior, drawing: Drawing, sigma_x: float) -> Posterior:
         """`drawing` is that of `posterior`. Gradients reach the posterior as if nothing had been looked at: what is
         seen is an input."""
-        noticed = self.noticed(layer_maps(batch.image, drawing.shown, sigma_x), posterior, drawing)
+        boxes = boxes_of(drawing.shown.logit_shp.sigmoid())
+        seen = self.seen(layer_maps(batch.image, drawing.shown, sigma_x), boxes)
+        noticed = self.noticed(seen, boxes, posterior, drawing)
         scene = mean_over_views(noticed, batch.view_mask)
         mu_view, log_sigma_view = widen(self.to_view(over_layers(noticed, posterior.kappa.detach()))).chunk(2, -1)
         mu_bck, log_sigma_bck = widen(self.to_background(scene[:, 0])).chunk(2, -1)
         mu_attr, log_sigma_attr, tau, kappa = torch.split(widen(self.to_object(scene[:, 1:])), self.sizes, -1)
-        return replace(
+        changed = replace(
             posterior,
             mu_view=posterior.mu_view + mu_view,
             log_sigma_view=posterior.log_sigma_view + log_sigma_view,
             mu_bck=posterior.mu_bck + mu_bck,
             log_sigma_bck=posterior.log_sigma_bck + log_sigma_bck,
-            mu_attr=posterior.mu_attr + mu_attr,
-            log_sigma_attr=posterior.log_sigma_attr + log_sigma_attr,
+            mu_attr=posterior.mu_attr[..., : self.sizes[0]] + mu_attr,
+            log_sigma_attr=posterior.log_sigma_attr[..., : self.sizes[1]] + log_sigma_attr,
             tau=posterior.tau * tau.exp(),
             logit_kappa=posterior.logit_kappa + kappa.squeeze(-1),
         )
+        if self.to_details is None:
+            return changed
+        mu, log_sigma = self.to_details(mean_over_views(seen[:, :, 1:], batch.view_mask))
+        return replace(
+            changed,
+            mu_attr=torch.cat([changed.mu_attr, mu], -1),
+            log_sigma_attr=torch.cat([changed.log_sigma_attr, log_sigma], -1),
+        )
+
+    def seen(self, maps: Float[Tensor, "B M L C H W"], boxes: Float[Tensor, "B M L 4"]) -> Float[Tensor, "B M L D"]:
+        """Features of each layer's glimpse of each view."""
+        glimpses = glimpses_of(maps, boxes, self.size)
+        return widen(self.features(glimpses.flatten(0, 2)).unflatten(0, boxes.shape[:3]))
 
     def noticed(
-        self, maps: Float[Tensor, "B M L C H W"], posterior: Posterior, drawing: Drawing
+        self,
+        seen: Float[Tensor, "B M L D"],
+        boxes: Float[Tensor, "B M L 4"],
+        posterior: Posterior,
+        drawing: Drawing,
     ) -> Float[Tensor, "B M L D"]:
-        """What each layer makes of its glimpse of each view."""
-        boxes = boxes_of(drawing.shown.logit_shp.sigmoid())
+        """What each layer makes of it, knowing what the posterior says."""
         view = torch.cat([posterior.mu_view, drawing.slope_view], -1)[:, :, None].expand(-1, -1, boxes.shape[2], -1)
         place = torch.cat([view, boxes], -1).detach()
         background = torch.cat([posterior.mu_bck, posterior.log_sigma_bck, drawing.slope_bck], -1).detach()
         objects = [posterior.mu_attr, posterior.log_sigma_attr, posterior.logit_kappa[..., None], drawing.slope_attr]
         codes = torch.cat([self.of_background(background)[:, None], self.of_object(torch.cat(objects, -1).detach())], 1)
-        seen = glimpses_of(maps, boxes, self.size)
-        features = self.features(seen.flatten(0, 2)).unflatten(0, boxes.shape[:3])
-        return widen(self.both(widen(features) + widen(self.of_place(place)) + widen(codes)[:, None]))
+        return widen(self.both(seen + widen(self.of_place(place)) + widen(codes)[:, None]))
+
+
+class TellDetails(nn.Module):
+    """Details of an object from what is seen of it, and from nothing else: not from its code, which has place, size and
+    colour in it. Normalised, so that they say something from the first step on."""
+
+    def __init__(self, inputs: int, details: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(inputs)
+        self.means = MultiLayerPerceptron(inputs, (inputs,), details)
+
+    def forward(self, seen: Float[Tensor, "B K D"]) -> tuple[Float[Tensor, "B K Ddet"], Float[Tensor, "B K Ddet"]]:
+        """Means and log deviations."""
+        mu = widen(self.means(self.norm(seen)))
+        return mu, torch.full_like(mu, DETAIL_LOG_SIGMA)
 
 
 @full_precision

@@ -16,8 +16,8 @@ from viewslots.methods.umbra.glimpses import Drawing, Glimpses, slope
 from viewslots.methods.umbra.image_model import SHADOW, ShadowedMixture
 from viewslots.types import SceneBatch
 
-GLIMPSES = "glimpses."
-"""How the names of their weights begin."""
+GLIMPSES = ("glimpses.", "generation.f_det.")
+"""How the names of weights begin that come with them: they tell details, and f_det draws those."""
 UNAIDED, AFTER_GLIMPSES = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
 """The first was chosen in entry 15 of docs/research-log.md, the second in entry 33."""
 OF_VIEWS = ("mu_view", "log_sigma_view")
@@ -117,7 +117,7 @@ class Umbra(Ocloc):
 
     def glimpse_names(self) -> set[str]:
         """In the state of the whole model."""
-        return set() if self.glimpses is None else {GLIMPSES + name for name in self.glimpses.state_dict()}
+        return {name for name in self.state_dict() if name.startswith(GLIMPSES)}
 
     def last_layer_names(self) -> list[str]:
         """Of the parameters of the object decoder's last layer, in the state of the whole model."""

@@ -23,8 +23,9 @@ def accelerated(model: Ocloc) -> Ocloc:
     fast.inference = view_of(model.inference, ProjectedAttention)
     fast.inference.g_feat = fold_features(model.inference.g_feat)
     fast.generation = view_of(model.generation, type(model.generation))
-    for name in ("f_shp_apc", "f_bck"):
-        setattr(fast.generation, name, fold_decoder(model.generation.get_submodule(name)))
+    for name in ("f_shp_apc", "f_bck", "f_det"):
+        if (decoder := getattr(model.generation, name)) is not None:
+            setattr(fast.generation, name, fold_decoder(decoder))
     return fast
 
 
