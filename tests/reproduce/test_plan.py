@@ -45,8 +45,12 @@ def test_rows_are_experiments_or_methods_that_learn_nothing() -> None:
 
 
 def test_table_2_has_six_methods_on_three_sets() -> None:
+    """And umbra with details on sprites, which goes on from the row without."""
     table = TABLES["table2"]
-    assert len(table.rows) == 18
+    assert len(table.rows) == 19
+    details = planned(table, ("umbra-glimpses",))["train-umbra-glimpses-dsprites-0"]
+    assert option(details, "--init") == "runs/umbra-dsprites-0"
+    assert "train-umbra-dsprites-0" in details.needs
     assert {row.partition("/")[2] for row in table.rows} == {"dsprites", "abstract", "clevr"}
     tasks = planned(table, ("slot-attention", "ocloc", "kmeans"))
     assert [name for name in tasks if name.startswith("score-kmeans")] == [
@@ -159,7 +163,7 @@ def test_every_row_of_table_2_has_a_short_recipe() -> None:
     """At most a fifth of the published steps (of umbra, as many), with settings that `train` takes."""
     short, published = (planned(TABLES["table2"], short=asked) for asked in (True, False))
     trainings = {name: task for name, task in short.items() if task.kind == "train"}
-    assert len(trainings) == 15
+    assert len(trainings) == 16
     for name, task in trainings.items():
         assert task.steps <= published[name].steps / (1 if task.like.startswith("umbra") else 5)
         told = [task.words[n + 1] for n, word in enumerate(task.words) if word == "--set"]

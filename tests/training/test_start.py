@@ -34,8 +34,8 @@ def test_recorded_runs_open(path: Path) -> None:
     unsaid = {"clip_norm": 0.0, "neighbours": 1.0, "neighbour_steps": 0, "parts": []}
     assert {name: again["optimisation"].pop(name) for name in unsaid} == unsaid
     assert (again.pop("tunes"), again.pop("first")) == (False, None)
-    later = {name for name in again["model"] if name.startswith(("glimpse", "box"))} - config["model"].keys()
-    assert not any(again["model"][name] for name in later & {"glimpses", "box_fit"})
+    later = {name for name in again["model"] if name.startswith(("glimpse", "box", "details"))} - config["model"].keys()
+    assert not any(again["model"][name] for name in later & {"glimpses", "box_fit", "details"})
     again["model"] = {name: value for name, value in again["model"].items() if name not in later}
     assert again == {name: config[name] for name in again}
     experiment = known_experiment(settings.preset)

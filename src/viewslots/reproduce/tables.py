@@ -70,6 +70,7 @@ SHORT: dict[str, Short] = {
     "space/dsprites": space(24_000),
     "ocloc/dsprites": Short(36_000, {"optimisation.batch_size": 32, **OCLOC_START}),
     "umbra/dsprites": Short(40_000, {"optimisation.batch_size": 32}),
+    "umbra-glimpses/dsprites": Short(5_000, {"optimisation.batch_size": 64}),
     "slot-attention/abstract": Short(
         40_000,
         {"optimisation.batch_size": 32, "optimisation.warmup_steps": 2_000, "optimisation.decay_steps": 20_000},
@@ -116,10 +117,13 @@ class Table:
         return self.elsewhere.get(data, (data,))
 
 
-ALONE = tuple(
-    f"{method}/{data}"
-    for data in SINGLE_VIEW
-    for method in ("slot-attention", "gmioo", "space", "ocloc", "umbra", "kmeans")
+ALONE = (
+    *(
+        f"{method}/{data}"
+        for data in SINGLE_VIEW
+        for method in ("slot-attention", "gmioo", "space", "ocloc", "umbra", "kmeans")
+    ),
+    "umbra-glimpses/dsprites",
 )
 TOGETHER = tuple(
     f"{method}/{data}" for data in MULTI_VIEW for method in ("mulmon", "per-view", "ocloc", "umbra", "kmeans")

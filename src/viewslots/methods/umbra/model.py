@@ -19,7 +19,7 @@ from viewslots.types import SceneBatch
 GLIMPSES = ("glimpses.", "generation.f_det.")
 """How the names of weights begin that come with them: they tell details, and f_det draws those."""
 UNAIDED, AFTER_GLIMPSES = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
-"""The first was chosen in entry 15 of docs/research-log.md, the second in entry 33."""
+"""Chosen in entries 15 and 36 of docs/research-log.md, and in entry 33."""
 OF_VIEWS = ("mu_view", "log_sigma_view")
 OF_BACKGROUND = ("mu_bck", "log_sigma_bck")
 
@@ -39,8 +39,8 @@ class Umbra(Ocloc):
 
     @property
     def default_search(self) -> Search:
-        """Glimpses do most of what gradient steps do, in a fraction of their time."""
-        return AFTER_GLIMPSES if self.config.glimpses else UNAIDED
+        """Glimpses do most of what gradient steps do, in a fraction of their time; details gain from both."""
+        return AFTER_GLIMPSES if self.config.glimpses and not self.config.details else UNAIDED
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         found = super().estimate_views(batch, given, noise)
