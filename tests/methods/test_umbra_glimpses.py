@@ -531,6 +531,23 @@ def test_a_trained_model_goes_on_with_details_as_what_it_was() -> None:
     assert back.keys() == before.state_dict().keys()
 
 
+@pytest.mark.parametrize("slopes", [False, True])
+def test_trained_glimpses_go_on_with_details_as_what_they_were(slopes: bool) -> None:
+    before, wish = replace(DETAILED, details=0, glimpse_slopes=slopes), replace(DETAILED, glimpse_slopes=slopes)
+    trained, batch = awake(before), some_batch()
+    assert Umbra.config_from(wish, trained) == wish
+    model = Umbra(Umbra.config_from(wish, trained), generator(3))
+    given = model.weights_from(trained)
+    assert given is not None
+    model.load_state_dict(given)
+    noise = trained.draw_noise(batch, generator())
+    known, found = looked(trained, batch, noise), looked(model, batch, noise)
+    torch.testing.assert_close(found.mu_view, known.mu_view)
+    torch.testing.assert_close(found.mu_attr[..., :5], known.mu_attr)
+    torch.testing.assert_close(drawn(model, found).reconstruction, drawn(trained, known).reconstruction)
+    assert Umbra.config_from(before, model) == wish  # what has details keeps them
+
+
 # Weights.
 
 

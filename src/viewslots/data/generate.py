@@ -19,7 +19,6 @@ from viewslots.data.writer import Done, StoreWriter
 from viewslots.errors import UserError
 from viewslots.files import open_regular, sha256
 from viewslots.ranks import ALONE, Team
-from viewslots.scenes.render import on_all_cores
 from viewslots.scenes.world import World
 from viewslots.types import Progress
 
@@ -54,8 +53,7 @@ def make_dataset(
     report = progress or (lambda done, total: None)
 
     def rendered(job: Job) -> Made:
-        # On all cores: CLEVR's single pictures ask of every scene how much of its objects shows, 20 ms of a core.
-        scenes = on_all_cores(lambda index: world.sample(seed, job.part.split, index), range(job.first, job.last))
+        scenes = [world.sample(seed, job.part.split, index) for index in range(job.first, job.last)]
         pictures = world.render(scenes, plan.splits[job.part.split].slots, device, quality)
         return dict(vars(pictures)), [scene.to_dict() for scene in scenes]
 

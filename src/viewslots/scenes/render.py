@@ -320,17 +320,11 @@ def shares(views: int, device: torch.device) -> int:
     return -(-views // torch.get_num_threads()) if device.type == "cpu" else views
 
 
-CPU = torch.device("cpu")
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def on_all_cores(
-    work: Callable[[T], R],
-    parts: Sequence[T],
-    device: torch.device = CPU,
-    progress: Progress = lambda done, total: None,
-) -> list[R]:
+def on_all_cores(work: Callable[[T], R], parts: Sequence[T], device: torch.device, progress: Progress) -> list[R]:
     """Work on parts side by side, a core each: threads within small operations would mostly wait for each other."""
 
     def counted(results: Iterable[R]) -> list[R]:

@@ -51,7 +51,7 @@ class Glimpses(nn.Module):
 
     def __init__(self, config: UmbraConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self.size, hidden = config.glimpse_size, config.hidden
+        self.size, self.code_dim, hidden = config.glimpse_size, config.code_dim, config.hidden
         given = 2 if config.glimpse_slopes else 1
         self.sizes = [config.attr_dim, config.attr_dim, 2, 1]
         layers: list[nn.Module] = []
@@ -102,6 +102,16 @@ class Glimpses(nn.Module):
             mu_attr=torch.cat([changed.mu_attr, mu], -1),
             log_sigma_attr=torch.cat([changed.log_sigma_attr, log_sigma], -1),
         )
+
+    def with_room(self, weight: Tensor) -> Tensor:
+        """The weight of `of_object` from a model without details: where they enter it is 0."""
+        own = torch.zeros_like(self.of_object.weight).to(weight)
+        attr, code, given = self.sizes[0], self.code_dim, 0
+        for first in (0, code, 2 * code, 2 * code + 1):
+            size = min(1 if first == 2 * code else attr, weight.shape[1] - given)
+            own[:, first : first + size] = weight[:, given : given + size]
+            given += size
+        return own
 
     def seen(self, maps: Float[Tensor, "B M L C H W"], boxes: Float[Tensor, "B M L 4"]) -> Float[Tensor, "B M L D"]:
         """Features of each layer's glimpse of each view."""

@@ -18,6 +18,7 @@ from viewslots.types import SceneBatch
 
 GLIMPSES = ("glimpses.", "generation.f_det.")
 """How the names of weights begin that come with them: they tell details, and f_det draws those."""
+OF_OBJECT = "glimpses.of_object.weight"
 UNAIDED, AFTER_GLIMPSES = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
 """Chosen in entries 15 and 36 of docs/research-log.md, and in entry 33."""
 OF_VIEWS = ("mu_view", "log_sigma_view")
@@ -87,13 +88,13 @@ class Umbra(Ocloc):
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
         """All of another Umbra's, but glimpses where only one of the two has them: all other weights may learn again
-        without them, and they are taught last. From an OCLOC its sizes, but how sharply pictures are compared is its
-        own."""
+        without them, and they are taught last. Details may come later still. From an OCLOC its sizes, but how sharply
+        pictures are compared is its own."""
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
             if bool(other.config.glimpses) == bool(config.glimpses):
-                return other.config
+                return replace(other.config, details=other.config.details or config.details)
             own = {
                 name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")
             }  # all that glimpses bring
@@ -113,6 +114,9 @@ class Umbra(Ocloc):
         if self.glimpses is None or not any(name in given for name in self.glimpse_names()):
             given = {name: value for name, value in given.items() if not name.startswith(GLIMPSES)}
             given |= {name: own[name] for name in self.glimpse_names()}
+        elif isinstance(other, Umbra) and self.config.details and not other.config.details:
+            given = {name: given.get(name, own[name]) for name in own}
+            given[OF_OBJECT] = self.glimpses.with_room(given[OF_OBJECT])
         return self.with_own_baseline(given) if given.keys() == own.keys() else None
 
     def glimpse_names(self) -> set[str]:
