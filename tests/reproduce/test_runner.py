@@ -14,10 +14,19 @@ from viewslots.commands.reproduce import reproduce
 from viewslots.errors import UserError
 from viewslots.files import FolderLock
 from viewslots.reproduce import runner, tables
-from viewslots.reproduce.plan import Asked, Task
+from viewslots.reproduce.plan import Asked, Planner, Task
 from viewslots.reproduce.progress import Meter, clock_words, steps_done, time_left
-from viewslots.reproduce.runner import Reporter, command_now, default_workers, is_done, record_done, run_tasks
+from viewslots.reproduce.runner import (
+    Reporter,
+    command_now,
+    default_workers,
+    is_done,
+    ranks_for,
+    record_done,
+    run_tasks,
+)
 from viewslots.reproduce.tables import Score, Table
+from viewslots.training.processes import start_viewslots
 
 
 def task(name: str, *needs: str, kind: Any = "score", after: tuple[str, ...] = (), steps: int = 0) -> Task:
@@ -230,6 +239,28 @@ def test_how_many_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TINY = Table("for tests", ("slot-attention-tiny/dsprites", "kmeans/dsprites"), (Score("test1", 1),), figure_scenes=2)
+
+
+def test_slow_drawing_has_several_processes_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = {task.name: task for task in Planner(tables.TABLES["table2"], Asked()).tasks()}
+    for count, expected in ((2, 2), (16, 8)):
+        monkeypatch.setattr(runner, "cores", lambda count=count: count)
+        assert {name for name, task in tasks.items() if ranks_for(task, "cuda") > 1} == {"data-clevr"}
+        assert ranks_for(tasks["data-clevr"], "cuda") == expected
+        assert ranks_for(tasks["data-clevr"], "cpu") == 1
+
+
+def test_several_processes_make_the_bytes_of_one(tmp_path: Path) -> None:
+    counts = ("--train-scenes", "5", "--valid-scenes", "2", "--test-scenes", "0", "--batch", "2", "--device", "cpu")
+    for ranks, name in ((1, "one"), (2, "two")):
+        words = ("make-data", "dsprites", "--out", name, *counts)
+        with open(tmp_path / f"{name}.log", "wb") as log:
+            process = start_viewslots(words, 1, ranks, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
+        assert process.wait(120) == 0, (tmp_path / f"{name}.log").read_text()
+    folders = (tmp_path / name / "train" for name in ("one", "two"))
+    one, two = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in folders)
+    assert one == two
+    assert "image.npy" in one
 
 
 @pytest.fixture

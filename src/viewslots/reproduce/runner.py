@@ -17,7 +17,7 @@ from viewslots.provenance import commit
 from viewslots.reproduce.plan import PLAN, Asked, Planner, Task, record_plan
 from viewslots.reproduce.progress import Meter, StatusLine, clock_words, next_ready, time_left
 from viewslots.reproduce.tables import Table
-from viewslots.training.processes import StopSignals, end_with_parent, start_viewslots
+from viewslots.training.processes import StopSignals, cores, end_with_parent, start_viewslots
 from viewslots.training.run import LOCK as RUN_LOCK
 
 DONE, LOGS, LOCK = "done", "logs", "reproduce.lock"
@@ -29,6 +29,8 @@ GIGABYTES_EACH = 16
 """Of GPU memory for one training: the largest published one takes less."""
 MOST_WORKERS = 8
 """More share one GPU badly, and wait for the host."""
+MOST_RANKS = 8
+"""Processes that make one data set; each has some of the GPU's memory."""
 
 
 class Process(Protocol):
@@ -248,7 +250,14 @@ def start_task(folder: Path, task: Task, device: str, workers: int) -> "subproce
         log.write(f"$ {shlex.join(['viewslots', *words])}\n".encode())
         log.flush()
         streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-        return start_viewslots(words, workers, cwd=folder, preexec_fn=partial(end_with_parent, os.getpid()), **streams)
+        own = {"cwd": folder, "preexec_fn": partial(end_with_parent, os.getpid())}
+        return start_viewslots(words, workers, ranks_for(task, device), **own, **streams)
+
+
+def ranks_for(task: Task, device: str) -> int:
+    """Processes for a task. A GPU renders faster than one core draws scenes of which enough must show: of CLEVR's
+    single pictures 51 a second (docs/research-log.md, entry 36)."""
+    return min(cores(), MOST_RANKS) if task.name == "data-clevr" and device != "cpu" else 1
 
 
 def reproduce_table(

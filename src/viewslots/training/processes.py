@@ -109,15 +109,20 @@ def run_seeds(words: Mapping[int, Sequence[str]], say: Callable[[str], None]) ->
     return SeedResults(done, {seed: code for seed, code in codes.items() if seed not in done}, told)
 
 
-def start_viewslots(words: Sequence[str], siblings: int, **options: Any) -> "subprocess.Popen[Any]":
+def start_viewslots(words: Sequence[str], siblings: int, ranks: int = 1, **options: Any) -> "subprocess.Popen[Any]":
     """`viewslots WORDS` in a session of its own, so that Ctrl-C comes from us alone, once; `siblings` share the cores.
 
-    `options` are those of subprocess.Popen.
+    `ranks`: processes among which torchrun shares the work. `options` are those of subprocess.Popen.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = {"OMP_NUM_THREADS": str(max(1, cores // siblings))}
-    command = [sys.executable, "-m", "viewslots", *words]
+    threads = {"OMP_NUM_THREADS": str(max(1, cores() // (siblings * ranks)))}
+    several = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m", "--"] if ranks > 1 else []
+    command = [sys.executable, "-m", *several, "viewslots", *words]
     return subprocess.Popen(command, env=threads | os.environ, start_new_session=True, **options)
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def end_with_parent(parent: int) -> None:
