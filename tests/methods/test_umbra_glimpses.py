@@ -214,23 +214,24 @@ def test_slots_may_come_in_any_order(config: UmbraConfig) -> None:
     torch.testing.assert_close(turned.mu_view, found.mu_view)
 
 
+@BOTH
 @pytest.mark.parametrize("name", ["mu_view", "mu_bck", "mu_attr"])
-def test_slopes_are_those_of_the_loss(name: str) -> None:
+def test_slopes_are_those_of_the_loss(name: str, config: UmbraConfig) -> None:
     """By finite differences, in float64: what the pictures miss, the prices, and the means' part of the divergences."""
-    model, batch, noise = in_double(awake(), some_batch())
-    posterior = model.infer_posterior(batch, noise)
+    model, batch, noise = in_double(awake(config), some_batch())
+    posterior = looked(model, batch, noise)
     found = getattr(model.drawing(batch, posterior), name.replace("mu", "slope"))
-    value, way = getattr(posterior, name), torch.randn(2, generator=generator(4)).double()
+    value, way = getattr(posterior, name), torch.randn(2, generator=generator(4)).double()  # of mu_attr, details
 
     def length(step: float) -> Tensor:
-        moved = replace(posterior, **{name: torch.cat([value[..., :2] + step * way, value[..., 2:]], -1)})
+        moved = replace(posterior, **{name: torch.cat([value[..., :-2], value[..., -2:] + step * way], -1)})
         latents, annealing = means_of(moved), model.annealed()
         cost = model.reconstruction_cost(batch, model.layers(latents), latents, annealing)
         divergence = normal_kl(getattr(moved, name), getattr(moved, name.replace("mu", "log_sigma")))
         return cost.sum() + divergence.sum()
 
     expected = (length(1e-5) - length(-1e-5)) / 2e-5
-    gradient = (4 * found).sinh()[..., :2]
+    gradient = (4 * found).sinh()[..., -2:]
     torch.testing.assert_close((gradient * way).sum(), expected, rtol=1e-4, atol=1e-6)
 
 
@@ -314,8 +315,9 @@ def seen_in_turn(model: Umbra, batch: SceneBatch, posterior: Posterior, kept: tu
     return posterior
 
 
-def test_new_pictures_of_a_known_scene_change_its_viewpoints_alone() -> None:
-    model, batch = awake(), some_batch()
+@BOTH
+def test_new_pictures_of_a_known_scene_change_its_viewpoints_alone(config: UmbraConfig) -> None:
+    model, batch = awake(config), some_batch()
     noise = model.draw_noise(batch, generator())
     known = looked(model, batch, noise)
     found = model.estimate_views(batch, known, noise)
@@ -326,8 +328,9 @@ def test_new_pictures_of_a_known_scene_change_its_viewpoints_alone() -> None:
         assert torch.equal(value, getattr(plain, name)) != name.endswith("_view") or name == "y_view", name
 
 
-def test_objects_found_in_what_is_left_are_looked_at_from_the_known_viewpoints() -> None:
-    model, batch = awake(), some_batch()
+@BOTH
+def test_objects_found_in_what_is_left_are_looked_at_from_the_known_viewpoints(config: UmbraConfig) -> None:
+    model, batch = awake(config), some_batch()
     noise = model.draw_noise(batch, generator())
     known = looked(model, batch, noise)
     plain = Ocloc.find_objects(model, batch, known, noise)
@@ -529,6 +532,50 @@ def test_a_trained_model_goes_on_with_details_as_what_it_was() -> None:
     back = before.weights_from(model)
     assert back is not None
     assert back.keys() == before.state_dict().keys()
+
+
+def test_all_that_has_to_do_with_details_learns() -> None:
+    """Glimpses and f_det from the drawing; nothing else adds to the last bias of f_det, which cancels."""
+    model, batch = awake(DETAILED), some_batch()
+    model(batch, UmbraSchedule().at(100_000), model.draw_noise(batch, generator())).minimised.mean().backward()
+    assert model.generation.f_det is not None
+    for name, parameter in model.named_parameters():
+        if name.startswith(("glimpses.features", "glimpses.to_details", "generation.f_det")):
+            assert parameter.grad is not None, name
+            cancels = parameter is last_convolution(model.generation.f_det).bias
+            assert (parameter.grad.abs().max() > 1e-4) != cancels, name
+    codes = torch.randn(2, 3, 8, generator=generator(6)).requires_grad_()
+    latents = Latents(torch.randn(2, 2, 4), torch.randn(2, 8), codes, torch.zeros(2, 3))
+    model.layers(latents).logit_shp.square().sum().backward()
+    assert codes.grad is not None
+    assert codes.grad[..., 5:].abs().min() > 0
+
+
+def test_details_do_not_depend_on_how_strong_features_are() -> None:
+    model = awake(DETAILED)
+    assert model.glimpses is not None
+    assert model.glimpses.to_details is not None
+    seen = torch.randn(2, 3, DETAILED.hidden, generator=generator(8))
+    torch.testing.assert_close(
+        model.glimpses.to_details(9 * seen)[0], model.glimpses.to_details(seen)[0], atol=1e-4, rtol=0
+    )
+
+
+def test_whose_details_a_model_has_that_starts_from_another() -> None:
+    """Those that are there; of a model that draws on whole pictures, none."""
+    without, other = replace(DETAILED, details=0), replace(DETAILED, details=2)
+    assert Umbra.config_from(DETAILED, Umbra(other)) == other
+    assert Umbra.config_from(without, Umbra(other)) == other
+    for unboxed in (SMALL, BEFORE):
+        assert Umbra.config_from(DETAILED, Umbra(unboxed)).details == 0
+    assert Umbra.config_from(replace(without, glimpses=0), Umbra(DETAILED)).details == 0
+
+
+@pytest.mark.parametrize("change", [{"glimpse_channels": (6,)}, {"glimpse_slopes": False}, {"hidden": 12}])
+def test_glimpses_of_another_size_do_not_fit_those_with_details(change: dict[str, object]) -> None:
+    given = Umbra(DETAILED).weights_from(Umbra(replace(DETAILED, details=0, **change)))  # type: ignore[arg-type]
+    own = {name: value.shape for name, value in Umbra(DETAILED).state_dict().items()}
+    assert given is None or {name: value.shape for name, value in given.items()} != own
 
 
 @pytest.mark.parametrize("slopes", [False, True])

@@ -7,6 +7,7 @@ codes of each scene. A glimpse learns those steps: one drawing, at most one grad
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -67,7 +68,7 @@ class Glimpses(nn.Module):
         self.to_view = MultiLayerPerceptron(hidden, (hidden,), 2 * config.view_dim)
         self.to_background = MultiLayerPerceptron(hidden, (hidden,), 2 * config.background_dim)
         self.to_object = MultiLayerPerceptron(hidden, (hidden,), sum(self.sizes))
-        self.to_details = TellDetails(hidden, config.details) if config.details else None
+        self.to_details = DetailHead(hidden, config.details) if config.details else None
         initialise(self, generator)
         with torch.no_grad():
             for head in (self.to_view, self.to_background, self.to_object):
@@ -103,15 +104,17 @@ class Glimpses(nn.Module):
             log_sigma_attr=torch.cat([changed.log_sigma_attr, log_sigma], -1),
         )
 
-    def with_room(self, weight: Tensor) -> Tensor:
-        """The weight of `of_object` from a model without details: where they enter it is 0."""
-        own = torch.zeros_like(self.of_object.weight).to(weight)
-        attr, code, given = self.sizes[0], self.code_dim, 0
-        for first in (0, code, 2 * code, 2 * code + 1):
-            size = min(1 if first == 2 * code else attr, weight.shape[1] - given)
-            own[:, first : first + size] = weight[:, given : given + size]
-            given += size
-        return own
+    def knowing_no_details(self, weight: Float[Tensor, "D inputs"]) -> Float[Tensor, "D more"]:
+        """A weight of `of_object` for codes without details, for those with them: what it did not know counts nothing.
+        One of another size stays as it is, and is refused."""
+        attr, details = self.sizes[0], self.code_dim - self.sizes[0]
+        slopes = self.of_object.in_features > 2 * self.code_dim + 1
+        sizes, room = [attr, attr, 1, attr], [details, details, 0, details]
+        known = sizes if slopes else sizes[:3]
+        if weight.shape != (self.of_object.out_features, sum(known)):
+            return weight
+        parts = torch.split(weight, known, 1)
+        return torch.cat([F.pad(part, (0, more)) for part, more in zip(parts, room, strict=False)], 1)
 
     def seen(self, maps: Float[Tensor, "B M L C H W"], boxes: Float[Tensor, "B M L 4"]) -> Float[Tensor, "B M L D"]:
         """Features of each layer's glimpse of each view."""
@@ -134,7 +137,7 @@ class Glimpses(nn.Module):
         return widen(self.both(seen + widen(self.of_place(place)) + widen(codes)[:, None]))
 
 
-class TellDetails(nn.Module):
+class DetailHead(nn.Module):
     """Details of an object from what is seen of it, and from nothing else: not from its code, which has place, size and
     colour in it. Normalised, so that they say something from the first step on."""
 

@@ -18,8 +18,11 @@ from viewslots.types import SceneBatch
 
 GLIMPSES = ("glimpses.", "generation.f_det.")
 """How the names of weights begin that come with them: they tell details, and f_det draws those."""
+OF_DETAILS = ("glimpses.to_details.", "generation.f_det.")
+"""Of these, those that come with details."""
 OF_OBJECT = "glimpses.of_object.weight"
-UNAIDED, AFTER_GLIMPSES = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
+"""That reads the codes of objects, details among them."""
+BY_GRADIENTS, BY_LOOKS = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
 """Chosen in entries 15 and 36 of docs/research-log.md, and in entry 33."""
 OF_VIEWS = ("mu_view", "log_sigma_view")
 OF_BACKGROUND = ("mu_bck", "log_sigma_bck")
@@ -41,7 +44,7 @@ class Umbra(Ocloc):
     @property
     def default_search(self) -> Search:
         """Glimpses do most of what gradient steps do, in a fraction of their time; details gain from both."""
-        return AFTER_GLIMPSES if self.config.glimpses and not self.config.details else UNAIDED
+        return BY_LOOKS if self.config.glimpses and not self.config.details else BY_GRADIENTS
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         found = super().estimate_views(batch, given, noise)
@@ -88,17 +91,16 @@ class Umbra(Ocloc):
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
         """All of another Umbra's, but glimpses where only one of the two has them: all other weights may learn again
-        without them, and they are taught last. Details may come later still. From an OCLOC its sizes, but how sharply
-        pictures are compared is its own."""
+        without them, and they are taught last. Details may come later still, where objects are drawn in boxes. From an
+        OCLOC its sizes, but how sharply pictures are compared is its own."""
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
             if bool(other.config.glimpses) == bool(config.glimpses):
-                return replace(other.config, details=other.config.details or config.details)
-            own = {
-                name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")
-            }  # all that glimpses bring
-            return replace(other.config, **own)
+                later = config.details if other.config.box_fit else 0
+                return replace(other.config, details=other.config.details or later)
+            own = {name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")}
+            return replace(other.config, **own if other.config.box_fit else own | {"details": 0})
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
@@ -115,8 +117,8 @@ class Umbra(Ocloc):
             given = {name: value for name, value in given.items() if not name.startswith(GLIMPSES)}
             given |= {name: own[name] for name in self.glimpse_names()}
         elif isinstance(other, Umbra) and self.config.details and not other.config.details:
-            given = {name: given.get(name, own[name]) for name in own}
-            given[OF_OBJECT] = self.glimpses.with_room(given[OF_OBJECT])
+            given |= {name: value for name, value in own.items() if name.startswith(OF_DETAILS)}
+            given[OF_OBJECT] = self.glimpses.knowing_no_details(given[OF_OBJECT])
         return self.with_own_baseline(given) if given.keys() == own.keys() else None
 
     def glimpse_names(self) -> set[str]:
