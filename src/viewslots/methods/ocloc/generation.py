@@ -89,7 +89,7 @@ class Generation(nn.Module):
         assert self.f_det is not None
         known = torch.cat([view, details], -1)
         unknown = torch.cat([view[:, :, :1], torch.zeros_like(details[:, :, :1])], -1)
-        drawn = widen(self.f_det(torch.cat([known, unknown], 2).flatten(0, 2))).unflatten(0, (*known.shape[:2], -1))
+        drawn = widen(self.f_det(torch.cat([known, unknown], 2).flatten(0, 2)).unflatten(0, (*known.shape[:2], -1)))
         return drawn[:, :, :-1] - drawn[:, :, -1:]
 
     def prior(self, B: int, M: int, K: int, alpha: float, source: Source) -> Latents:
