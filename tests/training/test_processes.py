@@ -3,13 +3,18 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainings import SMALL, saved_steps, start
 
 from viewslots.errors import UserError
+from viewslots.training import processes
 from viewslots.training.processes import SeedResults, exit_code, parse_seeds
 
 
@@ -72,3 +77,22 @@ def test_a_signal_reaches_all(shapes: Path, tmp_path: Path) -> None:
     stops = [line for line in said.splitlines() if "stopped by SIGINT" in line]
     assert len(stops) == 2
     assert all("all saved" in line for line in stops)
+
+
+def test_lines_of_two_seeds_are_never_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line is written in two parts, with time for others in between."""
+    written: list[str] = []
+
+    def talkative(words: Sequence[str], siblings: int, **options: Any) -> "subprocess.Popen[str]":
+        script = f"import sys; [print({words[0]!r} * 9, file=sys.stderr) for _ in range(100)]; print('{{}}')"
+        return subprocess.Popen([sys.executable, "-c", script], **options)
+
+    def say(line: str) -> None:
+        written.append(line)
+        time.sleep(0.0002)
+        written.append("\n")
+
+    monkeypatch.setattr(processes, "start_viewslots", talkative)
+    processes.run_seeds({3: ["a"], 4: ["b"]}, say)
+    lines = "".join(written).splitlines()
+    assert sorted(lines) == ["seed 3: " + "a" * 9] * 100 + ["seed 4: " + "b" * 9] * 100

@@ -94,8 +94,14 @@ class SeedResults:
 
 def run_seeds(words: Mapping[int, Sequence[str]], say: Callable[[str], None]) -> SeedResults:
     """Run `viewslots WORDS` for every seed at once, and wait; a failing one does not stop the others."""
+    one_at_a_time = threading.Lock()
+
+    def said(line: str) -> None:
+        with one_at_a_time:  # else two lines may end up as one
+            say(line)
+
     with StopSignals(insist=True) as stop:
-        children = {seed: Child(seed, words[seed], len(words), say) for seed in words}
+        children = {seed: Child(seed, words[seed], len(words), said) for seed in words}
         told = 0
         while any(child.process.poll() is None for child in children.values()):
             if stop.number and not told:
