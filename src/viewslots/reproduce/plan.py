@@ -49,6 +49,8 @@ class Task:
     """Of a training."""
     like: str = ""
     """Tasks of one kind with the same words here take equally long: the experiment, and of scores what is asked."""
+    drawn_slowly: bool = False
+    """Of data: as `DataPreset` says."""
 
     @property
     def command(self) -> str:
@@ -154,7 +156,8 @@ class Planner:
             words += [f"--{split}-scenes", str(count)]
         if self.table.large_scenes and data in self.scored:
             words += ["--large-scenes", str(max(LEAST_SCENES["test"], round(self.share * self.table.large_scenes)))]
-        return Task(f"data-{data}", "data", tuple(words), f"data/{data}/meta.json")
+        slowly = data_preset(data).drawn_slowly
+        return Task(f"data-{data}", "data", tuple(words), f"data/{data}/meta.json", drawn_slowly=slowly)
 
     def scene_counts(self, data: str) -> dict[str, int]:
         """As in the paper; a rehearsal has fewer."""

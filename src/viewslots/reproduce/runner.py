@@ -13,11 +13,11 @@ from typing import Protocol
 
 from viewslots.errors import UserError
 from viewslots.files import FolderLock, make_folder, plain_errors, read_json, write_json
-from viewslots.provenance import commit
+from viewslots.provenance import commit, cores
 from viewslots.reproduce.plan import PLAN, Asked, Planner, Task, record_plan
 from viewslots.reproduce.progress import Meter, StatusLine, clock_words, next_ready, time_left
 from viewslots.reproduce.tables import Table
-from viewslots.training.processes import StopSignals, cores, end_with_parent, start_viewslots
+from viewslots.training.processes import StopSignals, end_with_parent, start_viewslots
 from viewslots.training.run import LOCK as RUN_LOCK
 
 DONE, LOGS, LOCK = "done", "logs", "reproduce.lock"
@@ -255,9 +255,8 @@ def start_task(folder: Path, task: Task, device: str, workers: int) -> "subproce
 
 
 def ranks_for(task: Task, device: str) -> int:
-    """Processes for a task. A GPU renders faster than one core draws scenes of which enough must show: of CLEVR's
-    single pictures 51 a second (docs/research-log.md, entry 36)."""
-    return min(cores(), MOST_RANKS) if task.name == "data-clevr" and device != "cpu" else 1
+    """Processes for a task: several beside a GPU, which would wait for one core that draws the scenes."""
+    return min(cores(), MOST_RANKS) if task.drawn_slowly and device != "cpu" else 1
 
 
 def reproduce_table(

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import IO, Any
 
 from viewslots.errors import UserError
+from viewslots.provenance import cores
 
 POLL_SECONDS = 0.1
 PR_SET_PDEATHSIG = 1
@@ -124,11 +125,6 @@ def start_viewslots(words: Sequence[str], siblings: int, ranks: int = 1, **optio
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m", "--"] if ranks > 1 else []
     command = [sys.executable, "-m", *several, "viewslots", *words]
     return subprocess.Popen(command, env=threads | os.environ, start_new_session=True, **options)
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def end_with_parent(parent: int) -> None:

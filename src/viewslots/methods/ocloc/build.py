@@ -30,7 +30,7 @@ def build_inference(config: OclocConfig, view_codes: SharedViewCodes) -> Inferen
         view_dim=config.view_dim,
         background_dim=config.background_dim,
         attr_dim=config.attr_dim,
-        code_dim=config.code_dim,
+        details=config.detail_dim,
         rounds=config.rounds,
         view_codes=view_codes,
     )
@@ -38,7 +38,7 @@ def build_inference(config: OclocConfig, view_codes: SharedViewCodes) -> Inferen
 
 def build_generation(config: OclocConfig, channels: int) -> Generation:
     objects, background = config.object_decoder, config.background_decoder
-    details = config.code_dim - config.attr_dim
+    details = config.detail_dim
     detail_decoder = DECODERS[objects.kind](objects, config.view_dim + details, DRAWN) if details else None
     return Generation(
         object_decoder=DECODERS[objects.kind](objects, config.view_dim + config.attr_dim, channels),

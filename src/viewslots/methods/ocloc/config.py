@@ -178,9 +178,14 @@ class OclocConfig:
                 raise UserError(f"{name} makes pictures of {made}, but image_size is {wanted}")
 
     @property
+    def detail_dim(self) -> int:
+        """Numbers of an object's code that inference does not tell: in a model of ours, details."""
+        return 0
+
+    @property
     def code_dim(self) -> int:
-        """Numbers of an object's code: those that inference tells, and in a model of ours details."""
-        return self.attr_dim
+        """Numbers of an object's code."""
+        return self.attr_dim + self.detail_dim
 
     def whole_picture_decoders(self) -> dict[str, DecoderConfig]:
         """By name. An object decoder that draws in boxes is none."""

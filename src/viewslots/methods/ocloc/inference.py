@@ -77,14 +77,14 @@ class Inference(nn.Module):
         view_dim: int,
         background_dim: int,
         attr_dim: int,
-        code_dim: int,
+        details: int,
         rounds: int,
         view_codes: SharedViewCodes,
     ) -> None:
         super().__init__()
         self.view_codes = view_codes
         self.slot_dims = [slot_view_dim, slot_attr_dim]
-        self.attr_dim, self.details, self.rounds = attr_dim, code_dim - attr_dim, rounds
+        self.attr_dim, self.details, self.rounds = attr_dim, details, rounds
         slot_dim, wide = slot_view_dim + slot_attr_dim, (hidden, hidden)
         self.mu_hat = nn.Parameter(torch.zeros(slot_dim))
         self.log_sigma_hat = nn.Parameter(torch.zeros(slot_dim))

@@ -45,12 +45,12 @@ class UmbraConfig(OclocConfig):
         if self.details and not (self.glimpses and self.box_fit):
             raise UserError(
                 f"details is {self.details}, but glimpses is {self.glimpses} and box_fit is {self.box_fit:g}: only "
-                "glimpses tell details, and only boxes show them"
+                "glimpses tell details, and only boxes show them; set details to 0, or both of these above 0"
             )
 
     @property
-    def code_dim(self) -> int:
-        return self.attr_dim + self.details
+    def detail_dim(self) -> int:
+        return self.details
 
 
 FADED = ("mixture", "costs")

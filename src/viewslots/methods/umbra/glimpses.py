@@ -52,7 +52,8 @@ class Glimpses(nn.Module):
 
     def __init__(self, config: UmbraConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self.size, self.code_dim, hidden = config.glimpse_size, config.code_dim, config.hidden
+        self.size, hidden = config.glimpse_size, config.hidden
+        self.slopes, self.details = config.glimpse_slopes, config.details
         given = 2 if config.glimpse_slopes else 1
         self.sizes = [config.attr_dim, config.attr_dim, 2, 1]
         layers: list[nn.Module] = []
@@ -84,37 +85,33 @@ class Glimpses(nn.Module):
         mu_view, log_sigma_view = widen(self.to_view(over_layers(noticed, posterior.kappa.detach()))).chunk(2, -1)
         mu_bck, log_sigma_bck = widen(self.to_background(scene[:, 0])).chunk(2, -1)
         mu_attr, log_sigma_attr, tau, kappa = torch.split(widen(self.to_object(scene[:, 1:])), self.sizes, -1)
-        changed = replace(
+        mu_attr = posterior.mu_attr[..., : self.sizes[0]] + mu_attr
+        log_sigma_attr = posterior.log_sigma_attr[..., : self.sizes[1]] + log_sigma_attr
+        if self.to_details is not None:
+            mu, log_sigma = self.to_details(mean_over_views(seen[:, :, 1:], batch.view_mask))
+            mu_attr, log_sigma_attr = torch.cat([mu_attr, mu], -1), torch.cat([log_sigma_attr, log_sigma], -1)
+        return replace(
             posterior,
             mu_view=posterior.mu_view + mu_view,
             log_sigma_view=posterior.log_sigma_view + log_sigma_view,
             mu_bck=posterior.mu_bck + mu_bck,
             log_sigma_bck=posterior.log_sigma_bck + log_sigma_bck,
-            mu_attr=posterior.mu_attr[..., : self.sizes[0]] + mu_attr,
-            log_sigma_attr=posterior.log_sigma_attr[..., : self.sizes[1]] + log_sigma_attr,
+            mu_attr=mu_attr,
+            log_sigma_attr=log_sigma_attr,
             tau=posterior.tau * tau.exp(),
             logit_kappa=posterior.logit_kappa + kappa.squeeze(-1),
-        )
-        if self.to_details is None:
-            return changed
-        mu, log_sigma = self.to_details(mean_over_views(seen[:, :, 1:], batch.view_mask))
-        return replace(
-            changed,
-            mu_attr=torch.cat([changed.mu_attr, mu], -1),
-            log_sigma_attr=torch.cat([changed.log_sigma_attr, log_sigma], -1),
         )
 
     def knowing_no_details(self, weight: Float[Tensor, "D inputs"]) -> Float[Tensor, "D more"]:
         """A weight of `of_object` for codes without details, for those with them: what it did not know counts nothing.
         One of another size stays as it is, and is refused."""
-        attr, details = self.sizes[0], self.code_dim - self.sizes[0]
-        slopes = self.of_object.in_features > 2 * self.code_dim + 1
-        sizes, room = [attr, attr, 1, attr], [details, details, 0, details]
-        known = sizes if slopes else sizes[:3]
-        if weight.shape != (self.of_object.out_features, sum(known)):
+        attr, details = self.sizes[0], self.details
+        blocks = [(attr, details), (attr, details), (1, 0), *([(attr, details)] if self.slopes else [])]
+        sizes = [size for size, _ in blocks]
+        if weight.shape != (self.of_object.out_features, sum(sizes)):
             return weight
-        parts = torch.split(weight, known, 1)
-        return torch.cat([F.pad(part, (0, more)) for part, more in zip(parts, room, strict=False)], 1)
+        parts = torch.split(weight, sizes, 1)
+        return torch.cat([F.pad(part, (0, more)) for part, (_, more) in zip(parts, blocks, strict=True)], 1)
 
     def seen(self, maps: Float[Tensor, "B M L C H W"], boxes: Float[Tensor, "B M L 4"]) -> Float[Tensor, "B M L D"]:
         """Features of each layer's glimpse of each view."""

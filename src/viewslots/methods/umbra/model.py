@@ -16,10 +16,9 @@ from viewslots.methods.umbra.glimpses import Drawing, Glimpses, slope
 from viewslots.methods.umbra.image_model import SHADOW, ShadowedMixture
 from viewslots.types import SceneBatch
 
-GLIMPSES = ("glimpses.", "generation.f_det.")
-"""How the names of weights begin that come with them: they tell details, and f_det draws those."""
-OF_DETAILS = ("glimpses.to_details.", "generation.f_det.")
-"""Of these, those that come with details."""
+F_DET = "generation.f_det."
+GLIMPSES, OF_DETAILS = ("glimpses.", F_DET), ("glimpses.to_details.", F_DET)
+"""How the names of weights begin that come with glimpses, and of those that come with details."""
 OF_OBJECT = "glimpses.of_object.weight"
 """That reads the codes of objects, details among them."""
 BY_GRADIENTS, BY_LOOKS = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
