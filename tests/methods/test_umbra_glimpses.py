@@ -549,6 +549,12 @@ def test_all_that_has_to_do_with_details_learns() -> None:
     model.layers(latents).logit_shp.square().sum().backward()
     assert codes.grad is not None
     assert codes.grad[..., 5:].abs().min() > 0
+    model.zero_grad()
+    looked(model, batch, model.draw_noise(batch, generator())).mu_attr[..., 5:].square().sum().backward()
+    assert model.glimpses is not None
+    assert all(
+        parameter.grad is not None and parameter.grad.any() for parameter in model.glimpses.features.parameters()
+    )
 
 
 def test_details_do_not_depend_on_how_strong_features_are() -> None:
