@@ -231,18 +231,35 @@ def test_figures_say_how_their_answers_were_found(
     assert pictures[3] != pictures[0]
 
 
-def test_starts_0_gives_plain_answers_of_a_method_that_searches(
-    saved: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "words", "beside"),
+    [
+        ({}, "by search (2 starts, 1 further look)", "by search (2 starts, 1 further look)"),
+        ({"starts": 0}, "plain (one pass)", "plain (one pass)"),
+        (
+            {"starts": 3, "looks": 0, "refine": 2},
+            "by search (3 starts, 2 gradient steps)",
+            "by search (2 starts, 1 further look)",
+        ),
+    ],
+)
+def test_a_method_that_searches_is_asked_as_the_user_says(
+    options: dict[str, Any],
+    words: str,
+    beside: str,
+    saved: Path,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of the method itself and of those beside it."""
+    """Methods beside it are asked as they are scored, but plainly where it is."""
     monkeypatch.setattr(Ocloc, "default_search", Search(2, looks=1))
-    for starts, words in ((None, "by search (2 starts, 1 further look)"), (0, "plain (one pass)")):
-        given = {"data": data, "out": tmp_path / "out", "scenes": 1, "compare": (str(saved),), "starts": starts}
-        found = made(capsys, str(saved), **given)
-        assert f"Answers of model: {words}." in Path(found["decomposition-perceived"][1]).read_text()
-        text = Path(found["comparison"][1]).read_text()
-        assert f">model, {words}<" in text
-        assert f">model&#x27;, {words}<" in text
+    found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=1, compare=(str(saved),), **options)
+    assert f"Answers of model: {words}." in Path(found["decomposition-perceived"][1]).read_text()
+    text = Path(found["comparison"][1]).read_text()
+    assert f">model, {words}<" in text
+    assert f">model&#x27;, {beside}<" in text
 
 
 def test_scenes_of_one_view_have_no_path(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,6 +304,7 @@ def test_all_views_seen_leaves_none_to_hold_out(
         ({"scenes": 0}, "at least 1"),
         ({"frames": 0}, "at least 1"),
         ({"starts": -1}, "search.starts cannot be"),
+        ({"starts": 0, "looks": 1}, "--starts, --looks or --refine: search.starts cannot be 0"),
         ({"slots": 0}, "at least 1"),
         ({"views": 0}, "views"),
         ({"views": 6}, "6 views asked for"),

@@ -24,6 +24,7 @@ SHEET_PIXELS = 128
 NAMES, NAME = 6, 40
 """Scenes whose names are told below a figure, and letters of each."""
 Which = Literal["best", "last"]
+AS_SCORED = "(default: as the method is scored)"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ def figures(
     comparison_only: bool = False,
     results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
     frames: int = 72,
-    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method is scored)")] = None,
+    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint=AS_SCORED)] = None,
+    looks: Annotated[int | None, arg(metavar="N", help_behavior_hint=AS_SCORED)] = None,
+    refine: Annotated[int | None, arg(metavar="STEPS", help_behavior_hint=AS_SCORED)] = None,
     seed: int = 0,
     device: Device = "auto",
     which: Which = "best",
@@ -93,6 +96,8 @@ def figures(
         frames: Length of the video; 12 make a second.
         starts: Random starts of the search for RUN's answers; 0 shows the plain answers of all methods, as in their
             papers.
+        looks: The same search with N further looks for missed objects.
+        refine: The same search with gradient steps on the codes, after the starts and after each look.
         seed: Decides where slots start and which new viewpoints are drawn.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
@@ -113,9 +118,11 @@ def figures(
     tables = [(_row_name(result), result) for result in _results(run, results)]
     where = pick_device(device)
     asked: dict[str, Asked] = {}
+    of_run = {"starts": starts, "looks": looks, "refinement": refine}
     for source in (run, *compare):
         method = _method(source, which, where)
-        search = search_asked_for(method.default_search, starts=starts if not asked or starts == 0 else None)
+        changed = of_run if not asked else {"starts": 0} if starts == 0 else {}
+        search = search_asked_for(method.default_search, **changed)
         others = next((one.slots for one in asked.values()), None)
         found = _slots(method, data, split, others) if slots is None else slots
         asked[_new_name(source, asked)] = Asked(method, found, seed, search)
