@@ -33,7 +33,8 @@ def decompose(
     small as it sees. Answers come in that size and, in original/, in the pixels of the pictures themselves.
 
     Args:
-        run: A run folder, a saved model, or the name of a shipped one (umbra, umbra-quick, compact).
+        run: A run folder, a saved model, or the name of a shipped one: umbra, umbra-quick, compact; for
+            a single picture umbra-clevr or umbra-dsprites.
         images: Pictures of one scene from different places: PNG, JPEG, WebP, GIF, BMP, TIFF, HEIC (with the extra
             heic); or one short video: MP4, MOV, WebM, MKV, AVI.
         out: Folder for layers/, complete/, reconstruction/, observation/, original/, sheet.png and scene.json.

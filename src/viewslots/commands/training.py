@@ -64,7 +64,7 @@ def train(
         seed: Decides first weights, order of scenes, choice of views and noise.
         seeds: Several seeds with commas between them, all at once, into RUN/seed-S.
         resume: Go on with a run from its newest checkpoint; needs no other option but --run.
-        init: A run or a shipped model (umbra, umbra-quick, compact) whose weights to start from, in place of the first
+        init: A run or a shipped model (umbra, umbra-quick, ...) whose weights to start from, in place of the first
             stage. umbra from a trained umbra is fine-tuned: a short run at a low rate.
         batch: Scenes in a batch, of all processes together.
         learning_rate: Largest learning rate.
