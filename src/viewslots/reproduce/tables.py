@@ -79,6 +79,7 @@ SHORT: dict[str, Short] = {
     "gmioo/abstract": gmioo(9_000, 4e-4, {"schedule.guide_steps": 4_500}),
     "ocloc/abstract": Short(24_000, {"optimisation.batch_size": 32, **OCLOC_START}),
     "umbra/abstract": Short(23_000, {"optimisation.batch_size": 32}),
+    "umbra-glimpses/abstract": Short(4_000, {"optimisation.batch_size": 32}),
     "slot-attention/clevr": Short(
         20_000,
         {"optimisation.batch_size": 32, "optimisation.warmup_steps": 2_000, "optimisation.decay_steps": 10_000},
@@ -87,9 +88,10 @@ SHORT: dict[str, Short] = {
     "space/clevr": space(16_000, batch_size=16),
     "ocloc/clevr": Short(14_000, {"optimisation.batch_size": 32, **OCLOC_START}),
     "umbra/clevr": Short(25_000, {"optimisation.batch_size": 32}),
+    "umbra-glimpses/clevr": Short(3_500, {"optimisation.batch_size": 32}),
 }
-"""By experiment; steps of both stages, where there are two. docs/results/single-view says what they gave, which of them
-have not yet run to their end, and how the runs there differed."""
+"""By experiment; steps of both stages, where there are two. docs/results/single-view says what they gave, and how the
+runs there differed."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,10 @@ class Table:
         return self.elsewhere.get(data, (data,))
 
 
-ALONE = (
-    *(
-        f"{method}/{data}"
-        for data in SINGLE_VIEW
-        for method in ("slot-attention", "gmioo", "space", "ocloc", "umbra", "kmeans")
-    ),
-    "umbra-glimpses/dsprites",
+ALONE = tuple(
+    f"{method}/{data}"
+    for data in SINGLE_VIEW
+    for method in ("slot-attention", "gmioo", "space", "ocloc", "umbra", "umbra-glimpses", "kmeans")
 )
 TOGETHER = tuple(
     f"{method}/{data}" for data in MULTI_VIEW for method in ("mulmon", "per-view", "ocloc", "umbra", "kmeans")
