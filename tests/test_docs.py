@@ -54,6 +54,25 @@ def test_doctests_run() -> None:
         assert tried.failed == 0, name
 
 
+def test_the_page_of_all_evidence_is_of_these_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every table of the paper, each row of it above one of ours; two cells by hand."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    evidence = importlib.import_module("evidence")
+    text = evidence.PAGE.read_text(encoding="utf-8")
+    assert text == evidence.page(), "python tools/evidence.py"
+    tables = json.loads((ROOT / "src/viewslots/paper/tables.json").read_text())
+    assert text.count("\n## ") == len(tables)
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    published = [n for n, row in enumerate(rows) if row[1].startswith("*")]
+    assert len(published) == sum(len(table["rows"]) for table in tables.values())
+    assert all("ours" in rows[n + 1][1] for n in published)
+    assert [evidence.number({"mean": mean}) for mean in (-0.042, 0.97, 1.0, None)] == ["-.042", ".970", "1.000", "–"]
+    space = json.loads((ROOT / "docs/results/single-view/results/space-clevr-test1.json").read_text())
+    row = next(row for row in rows if "space-clevr-test1.json" in row[1])
+    assert row[2] == f"{space['training']['scored_step']:,} (3)"  # 6,600 of 200,000
+    assert float(row[4]) == pytest.approx(space["pooled"]["ARI-A"]["mean"], abs=5e-4)
+
+
 def test_every_page_is_on_the_site() -> None:
     """Sphinx says so too, in `make docs`; this needs no Sphinx."""
     listed = (ROOT / "docs/index.md").read_text()

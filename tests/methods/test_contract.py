@@ -99,7 +99,7 @@ def test_how_far_a_method_searches_unless_told_otherwise() -> None:
     assert Umbra(UmbraConfig(**vars(SMALL_OCLOC), glimpses=1)).default_search == Search(starts=4, looks=2)
     boxed = replace(SMALL_OCLOC, box_fit=1.0)
     with_details = Umbra(UmbraConfig(**vars(boxed), glimpses=1, details=2))
-    assert with_details.default_search == Search(starts=4, looks=1, refinement=30)
+    assert with_details.default_search == Search(starts=4, looks=1, refinement=60)
     assert Search().draws == 1
 
 

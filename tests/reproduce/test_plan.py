@@ -48,8 +48,9 @@ def test_table_2_has_seven_methods_on_three_sets() -> None:
     """Glimpses go on from the row without."""
     table = TABLES["table2"]
     assert len(table.rows) == 21
+    later = planned(table, ("umbra-glimpses",))
     for data in ("dsprites", "abstract", "clevr"):
-        glimpses = planned(table, ("umbra-glimpses",))[f"train-umbra-glimpses-{data}-0"]
+        glimpses = later[f"train-umbra-glimpses-{data}-0"]
         assert option(glimpses, "--init") == f"runs/umbra-{data}-0"
         assert f"train-umbra-{data}-0" in glimpses.needs
     assert {row.partition("/")[2] for row in table.rows} == {"dsprites", "abstract", "clevr"}

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from viewslots.commands.evaluation import Looks, Refine
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -21,8 +22,8 @@ def decompose(
     starts: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: as the method; 0: its plain answer)")
     ] = None,
-    looks: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method)")] = None,
-    refine: Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: as the method)")] = None,
+    looks: Looks = None,
+    refine: Refine = None,
     seed: int = 0,
     device: Device = "auto",
     which: Literal["best", "last"] = "best",

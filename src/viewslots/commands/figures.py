@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from tyro.conf import Positional, arg
 
+from viewslots.commands.evaluation import Looks, Refine
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -24,7 +25,6 @@ SHEET_PIXELS = 128
 NAMES, NAME = 6, 40
 """Scenes whose names are told below a figure, and letters of each."""
 Which = Literal["best", "last"]
-AS_SCORED = "(default: as the method is scored)"
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def figures(
     comparison_only: bool = False,
     results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
     frames: int = 72,
-    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint=AS_SCORED)] = None,
-    looks: Annotated[int | None, arg(metavar="N", help_behavior_hint=AS_SCORED)] = None,
-    refine: Annotated[int | None, arg(metavar="STEPS", help_behavior_hint=AS_SCORED)] = None,
+    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method is scored)")] = None,
+    looks: Looks = None,
+    refine: Refine = None,
     seed: int = 0,
     device: Device = "auto",
     which: Which = "best",
@@ -121,8 +121,7 @@ def figures(
     of_run = {"starts": starts, "looks": looks, "refinement": refine}
     for source in (run, *compare):
         method = _method(source, which, where)
-        changed = of_run if not asked else {"starts": 0} if starts == 0 else {}
-        search = search_asked_for(method.default_search, **changed)
+        search = search_asked_for(method.default_search, **(of_run if not asked or starts == 0 else {}))
         others = next((one.slots for one in asked.values()), None)
         found = _slots(method, data, split, others) if slots is None else slots
         asked[_new_name(source, asked)] = Asked(method, found, seed, search)

@@ -58,13 +58,8 @@ OCLOC_START = {"model.start.log_sigma": -3.0, "model.start.shape_logit": -2.0, "
 
 SHORT: dict[str, Short] = {
     "slot-attention/dsprites": Short(
-        48_000,
-        {
-            "optimisation.batch_size": 32,
-            "optimisation.learning_rate": 6e-4,
-            "optimisation.warmup_steps": 2_000,
-            "optimisation.decay_steps": 16_000,
-        },
+        36_000,
+        {"optimisation.batch_size": 32, "optimisation.warmup_steps": 2_000, "optimisation.decay_steps": 18_000},
     ),
     "gmioo/dsprites": gmioo(13_000, 5e-4),
     "space/dsprites": space(24_000),

@@ -22,7 +22,8 @@ GLIMPSES, OF_DETAILS = ("glimpses.", F_DET), ("glimpses.to_details.", F_DET)
 OF_OBJECT = "glimpses.of_object.weight"
 """That reads the codes of objects, details among them."""
 BY_GRADIENTS, BY_LOOKS = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
-"""Chosen in entries 15 and 36 of docs/research-log.md, and in entry 33."""
+FOR_DETAILS = Search(starts=4, looks=1, refinement=60)
+"""Chosen in entries 15, 33 and 36 of docs/research-log.md."""
 OF_VIEWS = ("mu_view", "log_sigma_view")
 OF_BACKGROUND = ("mu_bck", "log_sigma_bck")
 
@@ -43,7 +44,9 @@ class Umbra(Ocloc):
     @property
     def default_search(self) -> Search:
         """Glimpses do most of what gradient steps do, in a fraction of their time; details gain from both."""
-        return BY_LOOKS if self.config.glimpses and not self.config.details else BY_GRADIENTS
+        if self.config.details:
+            return FOR_DETAILS
+        return BY_LOOKS if self.config.glimpses else BY_GRADIENTS
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:
         found = super().estimate_views(batch, given, noise)
