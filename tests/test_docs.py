@@ -66,7 +66,12 @@ def test_the_page_of_all_evidence_is_of_these_results(monkeypatch: pytest.Monkey
     published = [n for n, row in enumerate(rows) if row[1].startswith("*")]
     assert len(published) == sum(len(table["rows"]) for table in tables.values())
     assert all("ours" in rows[n + 1][1] for n in published)
-    assert [evidence.number({"mean": mean}) for mean in (-0.042, 0.97, 1.0, None)] == ["-.042", ".970", "1.000", "–"]
+    assert [evidence.three_digits({"mean": mean}) for mean in (-0.042, 0.97, 1.0, None)] == [
+        "-.042",
+        ".970",
+        "1.000",
+        "–",
+    ]
     space = json.loads((ROOT / "docs/results/single-view/results/space-clevr-test1.json").read_text())
     row = next(row for row in rows if "space-clevr-test1.json" in row[1])
     assert row[2] == f"{space['training']['scored_step']:,} (3)"  # 6,600 of 200,000
