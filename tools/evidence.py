@@ -33,6 +33,7 @@ OURS: dict[str, dict[str, str]] = {
             "Proposed": "single-view/results/ocloc-{data}-{split}.json",
             "k-means": "single-view/results/kmeans-{data}-{split}.json",
             "umbra": f"single-view/results/{umbra}-{{data}}-{{split}}{more}.json",
+            "umbra, plain": f"single-view/results/{umbra}-{{data}}-{{split}}-plain.json",
         }
         for data, umbra, more in (
             ("dsprites", "umbra-details-lower-kl", ""),
@@ -42,6 +43,11 @@ OURS: dict[str, dict[str, str]] = {
     },
 }
 """The file of each row by the method's name in the paper, or by ours where the paper has no such row."""
+BEFORE = {
+    **{f"clevr-m{number}": "12,000 + 6,000 + 76,000 + " for number in (1, 2, 3, 4)},
+    **{"dsprites": "15,000 + 8,000 + ", "abstract": "15,000 + 8,000 + ", "clevr": "13,000 + 8,000 + "},
+}
+"""Steps of the stages before the last, of our own methods."""
 NEW_VIEWS = {"clevr-m1": {"Proposed": "clevr-m1/results/clevr-m1-{split}-given{views}.json"}}
 """Where the viewpoints of further pictures are estimated; the paper has OCLOC alone there."""
 OF_PAPER = "ours"
@@ -50,14 +56,16 @@ NAMES = {"Proposed": "OCLOC", "Baseline": "per-view baseline", "Slot Attn": "Slo
 
 HEAD = """# The paper's evidence, and ours beside it
 
-Every table of the paper and its supplement. Of each method the paper's row is in italics. Ours is below it, with a link
-to its JSON: command, commit, seed, hardware, intervals, both conventions. All scores are pooled, as the published
-numbers are. Rows of `umbra` and k-means have none in the paper. Made by `python tools/evidence.py`.
+Every table of the paper and its supplement. The paper's rows are in italics. Ours are below them, with a link to their
+JSON: command, commit, seed, hardware, intervals, both conventions. All scores are pooled, as the published numbers are
+([metrics](../evaluation.md#eight-metrics-two-conventions)). Made by `python tools/evidence.py`.
 
-* **Steps** are those of the model that is scored, of its last stage; in brackets how many of a hundred published ones
-  that is. The baseline is of compact's size.
+* **Steps** are those of the model that is scored; in brackets how many of a hundred published ones that is. The
+  baseline is of compact's size.
 * **Answers**: plain ones are one pass, five a scene, as in the paper. Searched ones use more computation, and are one a
   scene; how far, the JSON says.
+* **umbra** is ours: `umbra-quick`, one set of weights for CLEVR-M1 to M4; one set for each of dSprites, Abstract, CLEVR
+  (`umbra-dsprites` and `umbra-clevr` ship). k-means is the floor.
 * **Pictures** are our renderer's. The paper's are Blender's, its sprites and its clip art the original ones.
   `umbra-quick` is scored on 400 scenes of the large splits, all else on as many as the paper's.
 """
@@ -75,18 +83,26 @@ def section(name: str, table: Mapping[str, Any]) -> Iterator[str]:
     first = "given views" if new else "method"
     yield f"| data | {first} | steps | answers | {' | '.join(METRICS)} |"
     yield "|" + "---|" * (4 + len(METRICS))
+    missing: dict[str, list[str]] = {}
     for data, label in DATASETS.items():
         published = [row for row in table["rows"] if row["dataset"] == label]
         for number, row in enumerate(published):
             method, views = row.get("method", "Proposed"), row.get("views_given", table.get("views"))
             shown = str(views) if new else NAMES.get(method, method)
             yield line("" if number else label, f"*{shown}*", "", "", row["scores"])
-            pattern = (NEW_VIEWS if new else OURS).get(data, {}).get(method)
-            yield ours(OF_PAPER, pattern, data, split, views)
+            file = found((NEW_VIEWS if new else OURS).get(data, {}).get(method), data, split, views)
+            if file is None:
+                missing.setdefault(label, []).append(shown)
+            else:
+                yield ours(OF_PAPER, file)
         beside = {} if new or not published else OURS[data]
         for method in sorted(beside.keys() - {row.get("method") for row in published}):
-            if found(beside[method], data, split, table["views"]):
-                yield ours(method, beside[method], data, split, table["views"])
+            file = found(beside[method], data, split, table["views"])
+            if file is not None:
+                yield ours(method, file, BEFORE[data])
+    if missing:
+        named = "; ".join(f"{label} ({', '.join(methods)})" for label, methods in missing.items())
+        yield f"\nNot trained or not measured here: {named}."
     yield ""
 
 
@@ -99,21 +115,19 @@ def found(pattern: str | None, data: str, split: str, views: int) -> Path | None
     return file if measured else None
 
 
-def ours(label: str, pattern: str | None, data: str, split: str, views: int) -> str:
-    file = found(pattern, data, split, views)
-    if file is None:
-        return line("", label, "not trained" if pattern is None else "not measured", "", {})
+def ours(label: str, file: Path, before: str = "") -> str:
+    """`before`: steps of earlier stages, of a method that the paper does not have."""
     result = json.loads(file.read_text(encoding="utf-8"))
     answers = "plain" if search_of(result) is None else "searched"
     link = f"[{label}]({os.path.relpath(file, RESULTS)})"
-    return line("", link, steps(result.get("training"), label == OF_PAPER), answers, result["pooled"])
+    return line("", link, steps(result.get("training"), before), answers, result["pooled"])
 
 
-def steps(training: Mapping[str, Any] | None, published: bool) -> str:
+def steps(training: Mapping[str, Any] | None, before: str) -> str:
     if training is None:
         return "none"
     scored = training.get("scored_step") or training["steps"]
-    return f"{scored:,} ({100 * scored / training['preset_steps']:.0f})" if published else f"{scored:,}"
+    return f"{before}{scored:,}" if before else f"{scored:,} ({100 * scored / training['preset_steps']:.2g})"
 
 
 def line(data: str, method: str, steps: str, answers: str, scores: Mapping[str, Any]) -> str:

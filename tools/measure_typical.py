@@ -55,7 +55,7 @@ def calibrated(found: Found) -> dict[str, Any]:
 
 def gaussian(values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     known = torch.from_numpy(values).double().flatten(0, 1)
-    covariance = torch.cov(known.T)
+    covariance = torch.atleast_2d(torch.cov(known.T))
     return known.mean(0), covariance + RIDGE * torch.diag(covariance.diagonal())
 
 
