@@ -128,7 +128,7 @@ def in_words(name: str) -> dict[str, str]:
     elif before is None:
         ways["from scratch"] = f"viewslots train {name} --data DIR --run RUN"
     else:
-        ways["second stage"] = f"viewslots train {name} --data DIR --run RUN --init FIRST, a run of {before}"
+        ways["from a run"] = f"viewslots train {name} --data DIR --run RUN --init FIRST, a run of {before}"
     if (tuning := experiment(name).tuning) is not None:
         method = experiment(name).method
         ways["fine-tuning"] = (

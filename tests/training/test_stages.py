@@ -264,7 +264,7 @@ def test_info_says_how_it_is_trained() -> None:
     assert "12,000 steps of ocloc-first/clevr-m1, then 6,000 from its best model" in said["from scratch"]
     assert "--init MODEL, a trained umbra: 2,000 steps" in said["fine-tuning"]
     assert describe("umbra")["fine_tuning"]["schedule"]["steps"] == 2_000
-    assert "--init FIRST, a run of ocloc/clevr-m1" in describe("clevr-m3")["training"]["second stage"]
+    assert "--init FIRST, a run of ocloc/clevr-m1" in describe("clevr-m3")["training"]["from a run"]
     assert overview()["experiments"]["umbra/clevr-m1"] == "12,000 + 6,000 steps of 32 scenes"
 
 
