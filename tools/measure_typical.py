@@ -24,7 +24,9 @@ from viewslots.provenance import provenance
 from viewslots.runs import run_preset
 from viewslots.viewpoints.familiarity import MOST_VIEWPOINTS, RATE, TYPICAL_FILE, Typical, read_typical, whitening_of
 
-DATA = "generated pictures of CLEVR's spheres, cubes and cylinders on a grey floor"
+BODIES = "generated pictures of CLEVR's spheres, cubes and cylinders on a grey floor"
+DATA = {"dsprites": "generated pictures of squares, ellipses and hearts, each of one colour, before grey"}
+"""What the pictures of a preset are, in words, where they are not of `BODIES`."""
 RATES = (RATE, "0.05")
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 RIDGE = 1e-3
@@ -32,8 +34,8 @@ RIDGE = 1e-3
 Found = dict[str, np.ndarray]
 
 
-def calibrated(found: Found) -> dict[str, Any]:
-    """What typical.json holds."""
+def calibrated(found: Found, data: str) -> dict[str, Any]:
+    """What typical.json holds; `data`: what the pictures are, in words."""
     mean, covariance = gaussian(found["fit/statistics"])
     far = (torch.from_numpy(found["limits/statistics"]) - mean) @ whitening_of(covariance)
     worst = {
@@ -42,7 +44,7 @@ def calibrated(found: Found) -> dict[str, Any]:
     }
     errors = np.concatenate([found["fit/errors"], found["limits/errors"]])
     return {
-        "data": DATA,
+        "data": data,
         "errors": {str(share): float(np.quantile(errors, share)) for share in QUANTILES},
         "statistics": {"mean": mean.tolist(), "covariance": covariance.tolist()},
         "viewpoints": viewpoints(found["fit/views"]),
@@ -96,7 +98,7 @@ def main(folder: Path, out: Path, *files: str) -> None:
         "read": read,
         "provenance": provenance() | {"command": shlex.join(command)},
     }
-    write_json(folder / TYPICAL_FILE, calibrated(found) | about)
+    write_json(folder / TYPICAL_FILE, calibrated(found, DATA.get(about["preset"], BODIES)) | about)
     typical = read_typical(folder)
     assert typical is not None  # just written
     kinds = [name.removesuffix("/errors") for name in found if name.endswith("/errors")]

@@ -54,7 +54,7 @@ def rendered(preset: str, seed: int, count: int, device: str) -> np.ndarray:
     world, made = data_preset(preset).world(None), []
     for first in range(0, count, AT_ONCE):
         drawn = [world.sample(seed, "test1", index) for index in range(first, min(first + AT_ONCE, count))]
-        few = [replace(scene, cameras=scene.cameras[:VIEWS]) for scene in drawn]
+        few = [replace(scene, cameras=scene.cameras[:VIEWS]) if hasattr(scene, "cameras") else scene for scene in drawn]
         made.append(world.render(few, world.slots("test1"), device).image[:, :VIEWS])
     return np.concatenate(made)
 
@@ -86,7 +86,8 @@ def main(folder: str, out: str, device: str, *files: str) -> None:
             kinds |= {name: opened[name] for name in KNOWN if name in opened.files}
     if "new" in kinds:
         others = OTHERS * len(kinds["new"]) // KNOWN["new"][1]
-        kinds |= other_kinds(others) | {name: change(kinds["new"][:others]) for name, change in CHANGED.items()}
+        changed = {name: change(kinds["new"][:others]) for name, change in CHANGED.items()}
+        kinds |= {name: images for name, images in other_kinds(others).items() if name != preset} | changed
     for name, _, file in (pair.partition("=") for pair in files if not pair.endswith(".npz")):
         with h5py.File(file) as opened:
             kinds[name] = np.concatenate([group["image"][:, :VIEWS] for group in opened.values()])
