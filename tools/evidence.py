@@ -23,6 +23,7 @@ OURS: dict[str, dict[str, str]] = {
         "Proposed": f"clevr-m1/results/clevr-m1-{SEVERAL}",
         "k-means": f"clevr-m1/results/kmeans-{SEVERAL}",
         "umbra-quick": LARGE,
+        "umbra-quick (100 scenes)": f"multi-view/results/umbra-quick-m1-{SEVERAL}",
     },
     **{data: {"umbra-quick": LARGE} for data in ("clevr-m2", "clevr-m3", "clevr-m4")},
     **{
@@ -67,7 +68,7 @@ JSON: command, commit, seed, hardware, intervals, both conventions. All scores a
 * **umbra** is ours: `umbra-quick`, one set of weights for CLEVR-M1 to M4; one set for each of dSprites, Abstract, CLEVR
   (`umbra-dsprites` and `umbra-clevr` ship). k-means is the floor.
 * **Pictures** are our renderer's. The paper's are Blender's, its sprites and its clip art the original ones.
-  `umbra-quick` is scored on 400 scenes of the large splits, all else on as many as the paper's.
+  With M = 4 `umbra-quick` is scored on 400 scenes of the large splits, all else on as many as the paper's.
 """
 
 

@@ -194,8 +194,8 @@ def test_an_edited_scene_keeps_its_pictures(compact: Reader, clevr: np.ndarray) 
     assert replace(scene, presence=scene.presence).photos is scene.photos
 
 
-@pytest.mark.parametrize("name", sorted({*shipped_models()} - {"umbra-dsprites"}))
+@pytest.mark.parametrize("name", shipped_models())
 def test_shipped_figures_belong_to_shipped_weights(name: str) -> None:
-    """Whoever ships other weights has to measure again: tools/measure_typical.py, which knows no sprites."""
+    """Whoever ships other weights has to measure again: tools/measure_typical.py."""
     folder = find_run(name)
     assert read_json(folder / "typical.json")["weights_sha256"] == sha256(folder / "model.safetensors")
