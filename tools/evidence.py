@@ -3,12 +3,12 @@
 python tools/evidence.py
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from viewslots.files import read_json
 from viewslots.metrics.score import METRICS
 from viewslots.report.rows import DATASETS, NUMBERED, all_tables, search_of
 
@@ -91,34 +91,30 @@ def section(name: str, table: Mapping[str, Any]) -> Iterator[str]:
             method, views = row.get("method", "Proposed"), row.get("views_given", table.get("views"))
             shown = str(views) if new else NAMES.get(method, method)
             yield line("" if number else label, f"*{shown}*", "", "", row["scores"])
-            file = found((NEW_VIEWS if new else OURS).get(data, {}).get(method), data, split, views)
-            if file is None:
+            row_of_ours = ours(OF_PAPER, (NEW_VIEWS if new else OURS).get(data, {}).get(method), data, split, views)
+            if row_of_ours is None:
                 missing.setdefault(label, []).append(shown)
             else:
-                yield ours(OF_PAPER, file)
+                yield row_of_ours
         beside = {} if new or not published else OURS[data]
         for method in sorted(beside.keys() - {row.get("method") for row in published}):
-            file = found(beside[method], data, split, table["views"])
-            if file is not None:
-                yield ours(method, file, BEFORE[data])
+            row_of_ours = ours(method, beside[method], data, split, table["views"], BEFORE[data])
+            if row_of_ours is not None:
+                yield row_of_ours
     if missing:
         named = "; ".join(f"{label} ({', '.join(methods)})" for label, methods in missing.items())
         yield f"\nNot trained or not measured here: {named}."
     yield ""
 
 
-def found(pattern: str | None, data: str, split: str, views: int) -> Path | None:
-    """The result that a row has, if it was measured."""
+def ours(label: str, pattern: str | None, data: str, split: str, views: int, before: str = "") -> str | None:
+    """None if it was not measured. `before`: steps of earlier stages, of a method that the paper does not have."""
     if pattern is None:
         return None
     file = RESULTS / pattern.format(data=data, short=data.removeprefix("clevr-"), split=split, views=views)
-    measured = file.is_file() and json.loads(file.read_text(encoding="utf-8")).get("views") == views
-    return file if measured else None
-
-
-def ours(label: str, file: Path, before: str = "") -> str:
-    """`before`: steps of earlier stages, of a method that the paper does not have."""
-    result = json.loads(file.read_text(encoding="utf-8"))
+    result = read_json(file) if file.is_file() else {}
+    if result.get("views") != views:
+        return None
     answers = "plain" if search_of(result) is None else "searched"
     link = f"[{label}]({os.path.relpath(file, RESULTS)})"
     return line("", link, steps(result.get("training"), before), answers, result["pooled"])
