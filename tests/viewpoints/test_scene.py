@@ -285,6 +285,8 @@ def test_scenes_are_frozen_and_cheap_to_change(scene: InferredScene) -> None:
 def test_one_clear_line_for_what_cannot_be(reader: Reader, scene: InferredScene) -> None:
     with pytest.raises(UserError, match="per-view knows no scene apart from its views"):
         Reader(PerView(TINY)).decompose(torch.rand(2, 3, 32, 32))
+    with pytest.raises(UserError, match="small: trained on single pictures, so it cannot take 2 for views of one scene"):
+        replace(reader, single=True).decompose(torch.rand(2, 3, 32, 32))
     with pytest.raises(UserError, match="no object 4"):
         scene.render(shown=[4])
     with pytest.raises(UserError, match="no object -1"):
@@ -344,6 +346,7 @@ def test_load_takes_names_and_folders(tmp_path: object) -> None:
     assert viewslots.load(folder).size == (32, 32)
     shipped = viewslots.load("compact")
     assert (shipped.size, shipped.slots, shipped.view_dim, shipped.device.type) == ((64, 64), 7, 4, "cpu")
+    assert [viewslots.load(name).single for name in (folder, "compact", "umbra-clevr")] == [False, False, True]
     with pytest.raises(UserError, match="no such folder"):
         viewslots.load("no-such-model")
     with pytest.raises(AttributeError, match="no attribute 'lode'"):

@@ -21,7 +21,7 @@ from viewslots.methods.contract import (
     changed_search,
 )
 from viewslots.methods.inputs import check_slots, check_views
-from viewslots.runs import HUB, Which, find_run, load_run
+from viewslots.runs import HUB, Which, find_run, load_run, run_preset
 from viewslots.types import Decomposition, SceneBatch, shapes_only
 from viewslots.viewpoints.answers import PRESENT as PRESENT
 from viewslots.viewpoints.answers import Answers, Scenes, parts_of, scene_batch
@@ -38,7 +38,8 @@ def load(source: str | Path, *, device: str = "cpu", which: Which = "best") -> "
     """A model to look through: the name of a shipped one, a run folder, a folder written by save_pretrained."""
     model = load_run(source, which=which).requires_grad_(False)  # refinement follows codes; weights would be in its way
     from_hub = isinstance(source, str) and source.startswith(HUB)
-    return Reader(model.to(device), str(source), None if from_hub else read_typical(find_run(source)))
+    typical = None if from_hub else read_typical(find_run(source))
+    return Reader(model.to(device), str(source), typical, single=run_preset(source).get("views") == 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +95,8 @@ class Reader:
     name: str = ""
     typical: Typical | None = None
     """How well it rebuilds the kind of pictures it was trained on, where that was measured."""
+    single: bool = False
+    """Whether it was trained on single pictures, and so knows nothing of viewpoints."""
 
     def __post_init__(self) -> None:
         self.model.eval()
@@ -187,6 +190,11 @@ class Reader:
         _ = self.scenes  # refuses methods that know none
         photos = () if isinstance(images, Tensor) else tuple(read_photos(images, self.size))
         batch = self.batch(photos or images)
+        if self.single and (count := batch.image.shape[1]) > 1:
+            raise UserError(
+                f"{self.name or 'this model'}: trained on single pictures, so it cannot take {count} for views of one "
+                "scene; ask for one picture at a time"
+            )
         answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
         assert isinstance(answer, SceneAnswer)
         return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer, photos=photos)
