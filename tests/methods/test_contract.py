@@ -95,12 +95,13 @@ def test_how_far_a_method_searches_unless_told_otherwise() -> None:
     assert PerView(SMALL_OCLOC).default_search is None
     own = Umbra(UmbraConfig(**vars(SMALL_OCLOC))).default_search
     assert own == Search(starts=4, looks=1, refinement=30)
-    assert own.draws == 5
+    assert own.slots_of_draws(3) == [3] * 5
+    assert replace(own, spare=2).slots_of_draws(3) == [5, 5, 5, 5, 3]
     assert Umbra(UmbraConfig(**vars(SMALL_OCLOC), glimpses=1)).default_search == Search(starts=4, looks=2)
     boxed = replace(SMALL_OCLOC, box_fit=1.0)
     with_details = Umbra(UmbraConfig(**vars(boxed), glimpses=1, details=2))
     assert with_details.default_search == Search(starts=4, looks=1, refinement=60)
-    assert Search().draws == 1
+    assert Search().slots_of_draws(7) == [7]
 
 
 @SCENES

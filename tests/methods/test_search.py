@@ -18,6 +18,7 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import (
     PRUNED,
     length_of,
+    objects_in,
     parted,
     pruned,
     refined,
@@ -45,7 +46,7 @@ def model() -> Ocloc:
 # What is left out.
 
 
-def slowly(present: list[bool], prices: list[float], table: dict[tuple[bool, ...], float]) -> list[bool]:
+def slowly(present: list[bool], prices: list[float], table: dict[tuple[bool, ...], float], room: int) -> list[bool]:
     """One scene, by the words of `worth_keeping`."""
     while any(present):
         shorter = {}
@@ -54,22 +55,23 @@ def slowly(present: list[bool], prices: list[float], table: dict[tuple[bool, ...
                 without = [there and other != slot for other, there in enumerate(present)]
                 shorter[slot] = table[tuple(without)] - table[tuple(present)] - prices[slot]
         slot = min(shorter, key=shorter.__getitem__)
-        if shorter[slot] >= 0:
+        if shorter[slot] >= 0 and sum(present) <= room:
             break
         present = [there and other != slot for other, there in enumerate(present)]
     return present
 
 
-def test_against_a_slow_twin() -> None:
+@pytest.mark.parametrize("room", [None, 1, 2])
+def test_against_a_slow_twin(room: int | None) -> None:
     """Costs and prices at random: every subset of four objects has its own."""
     B, K = 40, 4
     costs, prices = torch.rand(B, 2**K, generator=generator()), torch.rand(B, K, generator=generator(1)) * 0.3
     present = torch.rand(B, K, generator=generator(2)) < 0.8
     bits = 2 ** torch.arange(K)
-    found = worth_keeping(present, prices, lambda shown, scenes: costs[scenes, (shown * bits).sum(1)])
+    found = worth_keeping(present, prices, lambda shown, scenes: costs[scenes, (shown * bits).sum(1)], room)
     for b in range(B):
         subsets = {tuple(bool(code & 2**k) for k in range(K)): float(costs[b, code]) for code in range(2**K)}
-        assert found[b].tolist() == slowly(present[b].tolist(), prices[b].tolist(), subsets)
+        assert found[b].tolist() == slowly(present[b].tolist(), prices[b].tolist(), subsets, room or K)
     assert not torch.equal(found, present)
     assert found.any()
 
@@ -222,6 +224,20 @@ def test_one_start_is_inference_without_its_surplus(model: Ocloc) -> None:
 
 
 @torch.no_grad()
+def test_spare_slots_are_those_of_a_larger_answer(model: Ocloc) -> None:
+    """The same as with so many slots asked for, cut to those of the answer; no more objects are found than that."""
+    batch, slots = some_batch(), model.config.slots
+    spare = model.infer(batch, generator(3), slots, Search(2, spare=2)).posterior
+    large = model.infer(batch, generator(3), slots + 2, Search(2)).posterior
+    assert spare.logit_kappa.shape[1] == slots
+    assert 0 < (large.logit_kappa >= 0).sum(1).max() <= slots
+    few = model.infer(batch, generator(3), slots, Search(2)).posterior
+    for name, value in objects_in(spare).items():
+        assert torch.equal(value, objects_in(large)[name][:, :slots]), name
+    assert not torch.equal(few.mu_attr, spare.mu_attr)
+
+
+@torch.no_grad()
 def test_a_searched_answer_is_the_shortest_and_has_no_surplus(model: Ocloc) -> None:
     """Against single searched starts from the same generator, put together here."""
     batch, annealing, found = some_batch(), model.annealed(), []
@@ -293,7 +309,7 @@ def test_the_most_likely_latents(model: Ocloc, search: Search, monkeypatch: pyte
     """Means of the posterior in which the search ends, whatever the noise of the latents is."""
     batch, annealing = some_batch(), model.annealed()
     with torch.no_grad():
-        posterior = searched(model, batch, noises_of(model, search.draws), annealing, search)
+        posterior = searched(model, batch, noises_of(model, search.starts + search.looks), annealing, search)
     found = model.infer(batch, generator(3), search=search)
     answer, present = found.decomposition(), (posterior.logit_kappa >= 0).float()
     means = Latents(posterior.mu_view, posterior.mu_bck, posterior.mu_attr, present.logit())

@@ -670,7 +670,7 @@ def test_each_object_is_left_out_once() -> None:
 def test_the_best_start_is_not_offered_twice() -> None:
     starts = [described([thing(1, 0.9), thing(4, 0.1)], [thing(6, 1.0), thing(2, 0.5, GONE)])]
     starts.append(described([thing(6, 1.0), thing(2, 0.5, GONE)], [thing(1, 0.9), thing(4, 0.1)]))
-    best, others = best_of(Row([], starts[0]), row_of(ROW, ROW), starts, STILL)  # type: ignore[arg-type]
+    best, others = best_of(Row([], starts[0]), row_of(ROW, ROW), starts, STILL, 2)  # type: ignore[arg-type]
     for b in range(2):
         assert shown_objects(best, b) == pytest.approx({1.0: 0.9, 4.0: 0.1})
         assert shown_objects(others[b], b) == {}
@@ -700,7 +700,7 @@ def test_a_search_takes_what_another_start_found() -> None:
     noises = [noise_called(number) for number in range(3)]
     nothing = described([thing(2, 0.5, GONE)] * 3)
     for search, expected in ((Search(2), {1.0: 0.9, 4.0: 0.1}), (Search(2, looks=1), ALL)):
-        found = searched(Row(starts, nothing), row_of(ROW), noises[: search.draws], STILL, search)  # type: ignore[arg-type]
+        found = searched(Row(starts, nothing), row_of(ROW), noises[: search.starts + search.looks], STILL, search)  # type: ignore[arg-type]
         assert shown_objects(found) == pytest.approx(expected)
         assert_aligned(found)
 
@@ -721,13 +721,26 @@ def test_a_searched_answer_from_its_parts() -> None:
         (Search(2, looks=2, refinement=60), ALL),
     ):
         row = Row([poor, good], more)
-        noises = [noise_called(n) for n in range(search.draws)]
+        noises = [noise_called(n) for n in range(search.starts + search.looks)]
         found = searched(row, row_of(ROW), noises, STILL, search)  # type: ignore[arg-type]
         assert shown_objects(found) == pytest.approx(expected, abs=0.01 if search.refinement else 1e-6)
         assert found.logit_kappa.shape == (1, 3)
         names = [noise.y_attr.item() for noise in [*row.inferred, *[noise for *_, noise in row.looked]]]
         assert names == list(range(len(noises)))
         assert not any(noise.background.any() for noise in row.inferred)
+
+
+def test_of_what_spare_slots_find_the_best_is_kept() -> None:
+    """Of three things that are there, one or two have room; the one at 1 differs least from the ground. A further look
+    finds the others again, and they stay out."""
+    start, more = described([thing(1, 0.6), thing(4, 0.1), thing(6, 1.0)]), described([thing(1, 0.6), thing(4, 0.1)])
+    batch, noises = row_of([0.5, 0.6, 0.5, 0.5, 0.1, 0.5, 1.0, 0.5]), [noise_called(number) for number in range(2)]
+    for room, expected in ((1, {6.0: 1.0}), (2, {4.0: 0.1, 6.0: 1.0})):
+        for looks in (0, 1):
+            search = Search(1, looks=looks, spare=3 - room)
+            found = searched(Row([start], more), batch, noises[: search.starts + search.looks], STILL, search)  # type: ignore[arg-type]
+            assert shown_objects(found) == pytest.approx(expected)
+            assert found.logit_kappa.shape == (1, room)
 
 
 def test_what_refinement_makes_needless_goes() -> None:

@@ -147,7 +147,7 @@ class Guessing(torch.nn.Module):
     def infer(
         self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None, search: Search | None = None
     ) -> GuessingAnswer:
-        for _ in range(0 if search is None else search.draws):
+        for _ in range(0 if search is None else search.starts + search.looks):
             torch.rand(1, generator=generator)
         return GuessingAnswer(batch, generator, slots or self.slots)
 
@@ -684,7 +684,7 @@ def test_careful_is_another_name_of_starts(
     words = ["--data", str(store.path), "--out", str(out), "--device", "cpu", "--repeats", "1", "--no-extras"]
     monkeypatch.setattr("sys.argv", ["viewslots", "evaluate", str(saved), *words, option, "3"])
     main()
-    assert json.loads(out.read_text())["search"] == {"starts": 3, "looks": 0, "refinement": 0, "view_refinement": 30}
+    assert json.loads(out.read_text())["search"] == asdict(Search(3))
 
 
 @pytest.mark.parametrize("command", ["evaluate", "estimate-viewpoints"])
@@ -715,7 +715,7 @@ def test_a_search_that_cannot_be_is_refused_in_one_line(
     assert ended.value.code not in (0, None)
     printed = capsys.readouterr()
     assert [line for line in printed.err.splitlines() if line.strip()] == [
-        f"viewslots: --starts, --looks or --refine: {complaint}"
+        f"viewslots: --starts, --looks, --refine or --spare: {complaint}"
     ]
     assert printed.out == ""
     assert not out.exists()

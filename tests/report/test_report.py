@@ -264,6 +264,7 @@ SEARCHES = [
     ({"starts": 1, "looks": 0, "refinement": 0}, "searched with 1 start"),
     ({"starts": 4, "looks": 2, "refinement": 30}, "searched with 4 starts, 2 further looks and 30 gradient steps"),
     ({"starts": 2, "looks": 1, "refinement": 0}, "searched with 2 starts and 1 further look"),
+    ({"starts": 2, "looks": 1, "spare": 4}, "searched with 2 starts, 4 spare slots and 1 further look"),
     ({"starts": 1, "looks": 0, "refinement": 1}, "searched with 1 start and 1 gradient step"),
     ({"starts": 4}, "searched with 4 starts"),
 ]

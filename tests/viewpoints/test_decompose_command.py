@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from PIL import Image, ImageDraw
 
 from viewslots.cli import main
 from viewslots.figures.video import save_mp4
+from viewslots.methods.contract import Search
 from viewslots.viewpoints.export import from_run_lengths
 from viewslots.viewpoints.familiarity import picture_errors
 from viewslots.viewpoints.scene import Reader
@@ -117,7 +119,7 @@ def test_the_record_says_how_the_answer_was_found(
     np.testing.assert_allclose(record["errors"], errors, rtol=1e-3)
     Call("decompose", "compact", *photos, "--out", tmp_path / "two", "--starts", 2, "--seed", 3)
     record = json.loads((tmp_path / "two/scene.json").read_text())
-    assert record["search"] == {"starts": 2, "looks": 0, "refinement": 0, "view_refinement": 30}
+    assert record["search"] == asdict(Search(2))
     assert record["seed"] == 3
     np.testing.assert_allclose(record["errors"], picture_errors(compact.decompose(photos, seed=3, starts=2)), rtol=1e-3)
     Call("decompose", "compact", *photos, "--out", tmp_path / "plain", "--starts", 0)

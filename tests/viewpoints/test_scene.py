@@ -140,6 +140,7 @@ def test_what_is_shown_is_found_as_what_is_scored(
 def test_searches_in_words() -> None:
     assert search_words(None) == "plain (one pass)"
     assert search_words(Search(4, 1, 30)) == "by search (4 starts, 1 further look, 30 gradient steps)"
+    assert search_words(Search(spare=4)) == "by search (1 start, 4 spare slots)"
     assert search_words(Search()) == "by search (1 start)"
     assert changed_search(None, starts=3) == Search(3)
     assert changed_search(Search(4, 1, 30), starts=None) == Search(4, 1, 30)
@@ -147,7 +148,7 @@ def test_searches_in_words() -> None:
     assert changed_search(Search(4, 1, 30), starts=None, looks=0, refinement=5) == Search(4, 0, 5)
     with pytest.raises(UserError, match=r"^search\.starts cannot be 0"):
         changed_search(Search(4, 1, 30), starts=0, looks=1)
-    with pytest.raises(UserError, match=r"--starts, --looks or --refine: search\.starts cannot be 0"):
+    with pytest.raises(UserError, match=r"--starts, --looks, --refine or --spare: search\.starts cannot be 0"):
         search_asked_for(Search(4, 1, 30), starts=0, looks=1)
 
 
@@ -285,7 +286,9 @@ def test_scenes_are_frozen_and_cheap_to_change(scene: InferredScene) -> None:
 def test_one_clear_line_for_what_cannot_be(reader: Reader, scene: InferredScene) -> None:
     with pytest.raises(UserError, match="per-view knows no scene apart from its views"):
         Reader(PerView(TINY)).decompose(torch.rand(2, 3, 32, 32))
-    with pytest.raises(UserError, match="small: trained on single pictures, so it cannot take 2 for views of one scene"):
+    with pytest.raises(
+        UserError, match="small: trained on single pictures, so it cannot take 2 for views of one scene"
+    ):
         replace(reader, single=True).decompose(torch.rand(2, 3, 32, 32))
     with pytest.raises(UserError, match="no object 4"):
         scene.render(shown=[4])

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import Looks, Refine
+from viewslots.commands.evaluation import Looks, Refine, Spare
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -24,6 +24,7 @@ def decompose(
     ] = None,
     looks: Looks = None,
     refine: Refine = None,
+    spare: Spare = None,
     seed: int = 0,
     device: Device = "auto",
     which: Literal["best", "last"] = "best",
@@ -44,6 +45,7 @@ def decompose(
         starts: Random starts of the search; the one with the shortest description goes on.
         looks: Further looks for objects that were missed; 0 is sooner done.
         refine: Gradient steps on the codes, after the starts and after each look.
+        spare: Slots of each start beyond K, so that fewer objects are missed; K are kept at most.
         seed: Decides where the search starts; another one may find other objects.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
@@ -63,7 +65,7 @@ def decompose(
     with Progress("%", "decomposing") as progress, heard(progress.share):
         reader = load(run, device=pick_device(device), which=which)
         photos = read_photos(images, reader.size, frames)
-        search = search_asked_for(reader.search, starts=starts, looks=looks, refinement=refine)
+        search = search_asked_for(reader.search, starts=starts, looks=looks, refinement=refine, spare=spare)
         say(f"Reading {len(photos)} picture{'s' * (len(photos) != 1)}: {search_words(search)}{patience(search)}.")
         scene = reader.inferred(photos, seed, slots, search)
     warning = unfamiliarity(scene)

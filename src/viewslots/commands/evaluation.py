@@ -21,6 +21,7 @@ Starts = Annotated[int | None, arg(metavar="N", aliases=["--careful"], help_beha
 Looks = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does, else 0)")]
 Weights = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: $VIEWSLOTS_LPIPS, else none)")]
 Refine = Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: as the method does, else 0)")]
+Spare = Looks
 
 
 def evaluate(
@@ -40,6 +41,7 @@ def evaluate(
     starts: Starts = None,
     looks: Looks = None,
     refine: Refine = None,
+    spare: Spare = None,
     probes: Annotated[str | None, arg(metavar="SPLIT", help_behavior_hint="(default: none)")] = None,
     lpips: Weights = None,
     per_scene: FlagCreatePairsOff[bool] = False,
@@ -63,13 +65,14 @@ def evaluate(
             more nats than they save. 0: the plain answer, one pass.
         looks: The same search with N further looks for missed objects.
         refine: The same search with gradient steps on the codes, after the starts and after each look.
+        spare: Slots of each start beyond K, so that fewer objects are missed; K are kept at most.
         probes: Also how well colour, shape, size and material of objects can be read from their codes, by probes that
             are fitted on this split: train or valid.
         lpips: Also LPIPS, with the weights in this file or folder; docs/evaluation.md says where to get them.
         per_scene: Also the scores of every scene, with its name.
     """
     asked = {"split": split, "views": views, "slots": slots, "repeats": repeats, "seed": seed, "batch": batch}
-    search = {"starts": starts, "looks": looks, "refinement": refine}
+    search = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     asked |= {"extras": extras, "probes": probes}
     _evaluated(run, data, out, which, device, search, asked, lpips=lpips, per_scene=per_scene)
 
@@ -92,6 +95,7 @@ def estimate_viewpoints(
     starts: Starts = None,
     looks: Looks = None,
     refine: Refine = None,
+    spare: Spare = None,
 ) -> None:
     """Infer scenes from some pictures and only the viewpoints of others, and score what is then seen in those.
 
@@ -113,9 +117,10 @@ def estimate_viewpoints(
             more nats than they save. 0: the plain answer, one pass.
         looks: The same search with N further looks for missed objects.
         refine: The same search with gradient steps on the codes, after the starts and after each look.
+        spare: Slots of each start beyond K, so that fewer objects are missed; K are kept at most.
     """
     asked = {"split": split, "views": given, "new_views": new, "slots": slots, "repeats": repeats, "seed": seed}
-    search = {"starts": starts, "looks": looks, "refinement": refine}
+    search = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     _evaluated(run, data, out, which, device, search, asked | {"batch": batch, "extras": extras})
 
 

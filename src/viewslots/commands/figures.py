@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import Looks, Refine
+from viewslots.commands.evaluation import Looks, Refine, Spare
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -70,6 +70,7 @@ def figures(
     starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method is scored)")] = None,
     looks: Looks = None,
     refine: Refine = None,
+    spare: Spare = None,
     seed: int = 0,
     device: Device = "auto",
     which: Which = "best",
@@ -98,6 +99,7 @@ def figures(
             papers.
         looks: The same search with N further looks for missed objects.
         refine: The same search with gradient steps on the codes, after the starts and after each look.
+        spare: Slots of each start beyond K, so that fewer objects are missed; K are kept at most.
         seed: Decides where slots start and which new viewpoints are drawn.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
@@ -118,7 +120,7 @@ def figures(
     tables = [(_row_name(result), result) for result in _results(run, results)]
     where = pick_device(device)
     asked: dict[str, Asked] = {}
-    of_run = {"starts": starts, "looks": looks, "refinement": refine}
+    of_run = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     for source in (run, *compare):
         method = _method(source, which, where)
         search = search_asked_for(method.default_search, **(of_run if not asked or starts == 0 else {}))

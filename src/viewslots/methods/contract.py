@@ -42,16 +42,18 @@ class Search:
     """Gradient steps on the codes, after the starts and after every further look."""
     view_refinement: Whole = 30
     """Gradient steps on the viewpoints of further pictures: few numbers, which inference alone leaves rough."""
+    spare: Whole = 0
+    """Slots of each start beyond those of the answer: what no slot takes up is missed. Of the objects that they find,
+    the answer has those that are worth most."""
 
     section = "search"
 
     def __post_init__(self) -> None:
         check_fields(self)
 
-    @property
-    def draws(self) -> int:
-        """How often inference begins anew, each time from a noise of its own."""
-        return self.starts + self.looks
+    def slots_of_draws(self, slots: int) -> list[int]:
+        """Of each time that inference begins anew, from a noise of its own: the starts, then the further looks."""
+        return [slots + self.spare] * self.starts + [slots] * self.looks
 
 
 def changed_search(default: Search | None, **changes: int | None) -> Search | None:

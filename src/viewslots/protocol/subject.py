@@ -125,4 +125,4 @@ def search_asked_for(default: Search | None, **asked: int | None) -> Search | No
     try:
         return changed_search(default, **asked)
     except UserError as error:
-        raise UserError(f"--starts, --looks or --refine: {error}") from None
+        raise UserError(f"--starts, --looks, --refine or --spare: {error}") from None

@@ -25,7 +25,7 @@ DATASETS = {
 }
 """Data presets by the paper's names, in its order."""
 SPLITS = {"test1": "Test 1", "test2": "Test 2", "test1-large": "Test 1", "test2-large": "Test 2"}
-SEARCHED = {"starts": "start", "looks": "further look", "refinement": "gradient step"}
+SEARCHED = {"starts": "start", "spare": "spare slot", "looks": "further look", "refinement": "gradient step"}
 NUMBERED = {"tab:multi": "Table 1", "tab:single": "Table 2"}
 
 EXTRAS = {

@@ -136,8 +136,8 @@ class Validation:
 
 
 def quick_search(search: Search | None) -> Search | None:
-    """Without further looks and refinement, which take longest and say little of training."""
-    return search and replace(search, looks=0, refinement=0)
+    """Without further looks, refinement and spare slots, which take longest and say little of training."""
+    return search and replace(search, looks=0, refinement=0, spare=0)
 
 
 def weighted_means(parts: list[tuple[int, dict[str, float]]]) -> dict[str, float]:

@@ -326,7 +326,12 @@ def decomposition_of(scene: InferredScene, views: Sequence[View]) -> Decompositi
 def search_words(search: Search | None) -> str:
     if search is None:
         return "plain (one pass)"
-    counts = {"start": search.starts, "further look": search.looks, "gradient step": search.refinement}
+    counts = {
+        "start": search.starts,
+        "spare slot": search.spare,
+        "further look": search.looks,
+        "gradient step": search.refinement,
+    }
     parts = [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items() if count]
     return f"by search ({', '.join(parts)})"
 

@@ -82,12 +82,12 @@ class Drawn:
         """Of the pictures and the objects; background and views cost the same whatever is shown."""
         return self.cost(shown, self.scenes) + torch.where(shown, self.prices, 0.0).sum(1)
 
-    def pruned(self, shown: Bool[Tensor, "B K"]) -> Bool[Tensor, "B K"]:
-        """Without objects that cost more nats than they save, and without what is then not seen.
+    def pruned(self, shown: Bool[Tensor, "B K"], room: int | None = None) -> Bool[Tensor, "B K"]:
+        """Without objects that cost more nats than they save, and without what is then not seen; at most `room`.
 
         A shadow that no object reaches is worth many nats; but a slot that draws nothing else is no object.
         """
-        kept = worth_keeping(shown, self.prices, self.cost)
+        kept = worth_keeping(shown, self.prices, self.cost, room)
         rendering, slots = self.show(kept)
         seen = torch.zeros_like(kept).scatter(1, slots, seen_objects(rendering.perceived, self.batch.view_mask))
         return worth_keeping(kept & seen, self.prices, self.cost) if (kept & ~seen).any() else kept
@@ -180,19 +180,21 @@ def changed_costs(
 
 
 def worth_keeping(
-    present: Bool[Tensor, "B K"], prices: Float[Tensor, "B K"], cost: ReconstructionCost
+    present: Bool[Tensor, "B K"], prices: Float[Tensor, "B K"], cost: ReconstructionCost, room: int | None = None
 ) -> Bool[Tensor, "B K"]:
-    """Present objects, without those whose price is higher than what the pictures lose without them.
+    """Present objects, at most `room`, without those whose price is higher than what the pictures lose without them.
 
     Of each scene the object that saves least goes first, and the others are asked again: of two copies, one stays.
     """
+    room = present.shape[1] if room is None else room
     scenes = torch.arange(len(present), device=present.device)
     missed, asked = cost(present, scenes), torch.ones_like(present[:, :1])
     while True:
         without = changed_costs(present, present & asked, cost)
         worth = torch.where(present & asked, without - missed[:, None] - prices, torch.inf)
         least, slot_of_least = worth.min(1)
-        surplus = F.one_hot(slot_of_least, present.shape[1]).bool() & (least < 0)[:, None]
+        goes = (least < 0) | (present.sum(1) > room)
+        surplus = F.one_hot(slot_of_least, present.shape[1]).bool() & goes[:, None]
         asked = surplus.any(1, keepdim=True)
         if not asked.any():
             return present

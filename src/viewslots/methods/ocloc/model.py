@@ -191,8 +191,9 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     ) -> "OclocAnswer":
         """Plain: Algorithm 1 and a sample of the latents, as in the paper. Searched: the shortest description found."""
         self.check(batch)
-        annealing, draws = self.annealed(), 1 if search is None else search.draws
-        noises = [self.draw_latent_noise(batch, generator, slots) for _ in range(draws)]
+        K, annealing = check_slots(self.config.slots if slots is None else slots), self.annealed()
+        draws = [K] if search is None else search.slots_of_draws(K)
+        noises = [self.draw_latent_noise(batch, generator, number) for number in draws]
         if search is None:
             posterior = self.looked_at(batch, self.infer_posterior(batch, noises[0]))
         else:

@@ -39,7 +39,8 @@ WITH_VIEWS = {"image", "view_mask", "camera", "mu_view", "log_sigma_view", "y_vi
 def searched(
     model: Describer, batch: SceneBatch, noises: Sequence[Noise], annealing: Annealing, search: Search
 ) -> Posterior:
-    """Its `most_likely` latents are the answer. `noises`: one for every start, then one for every further look."""
+    """Its `most_likely` latents are the answer. `noises`: one for every start, with the spare slots, then one for every
+    further look, without them."""
     pulse = Pulse(search, len(noises) - search.starts)
 
     def prune(posterior: Posterior) -> Posterior:
@@ -52,7 +53,7 @@ def searched(
         return refined(model, batch, posterior, annealing, search.refinement, pulse=pulse)
 
     starts = model.infer_posteriors(batch, [still(noise) for noise in noises[: search.starts]])
-    best, others = best_of(model, batch, starts, annealing)
+    best, others = best_of(model, batch, starts, annealing, starts[0].logit_kappa.shape[1] - search.spare)
     pulse(PASS * search.starts)
     best = of_present(refine, of_present(look, best))
     pulse(PASS)
@@ -66,21 +67,22 @@ def searched(
 
 
 def best_of(
-    model: Describer, batch: SceneBatch, starts: Sequence[Posterior], annealing: Annealing
+    model: Describer, batch: SceneBatch, starts: Sequence[Posterior], annealing: Annealing, room: int
 ) -> tuple[Posterior, list[Posterior]]:
-    """Of every scene the start with the shortest description, and the others, empty where they are that one. All are
-    pruned."""
+    """Of every scene the start with the shortest description, in `room` slots, and the others, empty where they are
+    that one. All are pruned, and have no more objects than that."""
     # As scenes of one batch: many objects are drawn and compared at once.
     stacked = {name: torch.cat([getattr(start, name) for start in starts]) for name in vars(starts[0])}
     shown, absent = parted(replace(starts[0], **stacked))
     several = repeated(batch, len(starts))
     drawn = Drawn(model, several, shown, annealing)
-    kept = drawn.pruned(drawn.likely)
+    kept = drawn.pruned(drawn.likely, room)
     lengths = drawn.length(kept) + model.frame_costs(several, shown)
     best = lengths.view(len(starts), -1).nan_to_num(nan=torch.inf).argmin(0)
     found = divided(joined(keeping(shown, kept), absent), len(starts))
     others = [keeping(one, (best != number)[:, None]) for number, one in enumerate(found)]
-    return taken(found, best), others
+    chosen = taken(found, best)
+    return with_objects(chosen, likeliest_first(chosen)[:, :room]), others
 
 
 def repeated(batch: SceneBatch, times: int) -> SceneBatch:
