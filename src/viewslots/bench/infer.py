@@ -68,6 +68,7 @@ def _searched_row(name: str, batch: SceneBatch, device: str, seconds: float) -> 
         "search": own and vars(own),
         "default_seconds": answering(own),
         "one_start_seconds": answering(Search(starts=1)),
+        "one_start_spare_seconds": answering(Search(starts=1, spare=4)),
     }
 
 
