@@ -237,8 +237,8 @@ def test_figures_say_how_their_answers_were_found(
         ({}, "by search (2 starts, 1 further look)", "by search (2 starts, 1 further look)"),
         ({"starts": 0}, "plain (one pass)", "plain (one pass)"),
         (
-            {"starts": 3, "looks": 0, "refine": 2},
-            "by search (3 starts, 2 gradient steps)",
+            {"starts": 3, "looks": 0, "refine": 2, "spare": 1},
+            "by search (3 starts, 1 spare slot, 2 gradient steps)",
             "by search (2 starts, 1 further look)",
         ),
     ],

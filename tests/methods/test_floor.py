@@ -103,7 +103,7 @@ def test_slots_must_be_said(slots: int | None) -> None:
 
 
 def test_a_search_is_refused_by_the_names_of_its_options() -> None:
-    with pytest.raises(UserError, match="leave out --starts, --looks and --refine"):
+    with pytest.raises(UserError, match="leave out --starts, --spare, --looks and --refine"):
         KMeansMethod().infer(patches()[0], draws(), 2, Search(starts=3))
 
 

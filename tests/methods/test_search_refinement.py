@@ -743,6 +743,24 @@ def test_of_what_spare_slots_find_the_best_is_kept() -> None:
             assert found.logit_kappa.shape == (1, room)
 
 
+def test_no_ghost_takes_the_room_of_an_object() -> None:
+    """A slot that is worth many nats and is not seen goes before anything is cut."""
+    ghost = (3.0, 0.2, 0.0, 0.0, -100.0, THERE)
+    start, batch = described([thing(1, 0.9), ghost, thing(6, 1.0)]), row_of([0.5, 0.9, 0.5, 0.5, 0.5, 0.5, 1.0, 0.5])
+    for spare, expected in ((1, {1.0: 0.9, 6.0: 1.0}), (2, {6.0: 1.0})):
+        found = searched(Row([start], start), batch, [noise_called(0)], STILL, Search(1, spare=spare))  # type: ignore[arg-type]
+        assert shown_objects(found) == pytest.approx(expected)
+
+
+def test_what_came_to_nothing_takes_no_room() -> None:
+    """Of four slots one holds no numbers; the answer has two."""
+    start = described([thing(1, 0.6), thing(4, 0.1), thing(6, 1.0), thing(2, 0.5)])
+    start.mu_attr[0, 3], start.logit_kappa[0, 3] = torch.nan, torch.nan
+    batch = row_of([0.5, 0.6, 0.5, 0.5, 0.1, 0.5, 1.0, 0.5])
+    found = searched(Row([start], start), batch, [noise_called(0)], STILL, Search(1, spare=2))  # type: ignore[arg-type]
+    assert shown_objects(found) == pytest.approx({4.0: 0.1, 6.0: 1.0})
+
+
 def test_what_refinement_makes_needless_goes() -> None:
     """A piece of ground is worth its price, until the background has the colour of the ground."""
     first = described([thing(0, 0.5, width=4.0), thing(6, 1.0)], background=0.4)

@@ -682,9 +682,9 @@ def test_careful_is_another_name_of_starts(
 ) -> None:
     out = tmp_path / "x.json"
     words = ["--data", str(store.path), "--out", str(out), "--device", "cpu", "--repeats", "1", "--no-extras"]
-    monkeypatch.setattr("sys.argv", ["viewslots", "evaluate", str(saved), *words, option, "3"])
+    monkeypatch.setattr("sys.argv", ["viewslots", "evaluate", str(saved), *words, option, "3", "--spare", "1"])
     main()
-    assert json.loads(out.read_text())["search"] == asdict(Search(3))
+    assert json.loads(out.read_text())["search"] == asdict(Search(3, spare=1))
 
 
 @pytest.mark.parametrize("command", ["evaluate", "estimate-viewpoints"])
@@ -695,6 +695,7 @@ def test_careful_is_another_name_of_starts(
         (["--careful", "0", "--refine", "3"], "search.starts cannot be 0: it must be 1 or more"),
         (["--looks", "-1"], "search.looks cannot be -1: it must be 0 or above"),
         (["--refine", "-1"], "search.refinement cannot be -1: it must be 0 or above"),
+        (["--spare", "65"], "search.spare cannot be 65: it must be at most 64"),
     ],
 )
 def test_a_search_that_cannot_be_is_refused_in_one_line(
@@ -723,7 +724,7 @@ def test_a_search_that_cannot_be_is_refused_in_one_line(
 
 @pytest.mark.parametrize("asked", [{"starts": 3}, {"looks": 0}, {"refine": 5}])
 def test_kmeans_has_nothing_to_search(store: Store, tmp_path: Path, asked: dict[str, int]) -> None:
-    with pytest.raises(UserError, match="kmeans has no search of answers: leave out --starts, --looks and --refine"):
+    with pytest.raises(UserError, match="kmeans has no search of answers: leave out --starts, --spare, --looks and --refine"):
         evaluate_command("kmeans", data=store.path, out=tmp_path / "x.json", device="cpu", **asked)  # type: ignore[arg-type]
     assert not (tmp_path / "x.json").exists()
 

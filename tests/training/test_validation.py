@@ -148,7 +148,7 @@ def test_live_scenes_to_validate_on(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(found[key], getattr(whole.first_views(2), key)), key
 
 
-@pytest.mark.parametrize("search", [None, Search(2, looks=3, refinement=4)])
+@pytest.mark.parametrize("search", [None, Search(2, looks=3, refinement=4, spare=5)])
 def test_a_method_s_search_without_looks_and_gradient_steps(
     model: Ocloc, split: SplitArrays, monkeypatch: pytest.MonkeyPatch, search: Search | None
 ) -> None:

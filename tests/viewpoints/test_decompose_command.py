@@ -117,11 +117,12 @@ def test_the_record_says_how_the_answer_was_found(
     assert (record["search"], record["seed"]) == (None, 0)
     errors = picture_errors(compact.decompose(photos))
     np.testing.assert_allclose(record["errors"], errors, rtol=1e-3)
-    Call("decompose", "compact", *photos, "--out", tmp_path / "two", "--starts", 2, "--seed", 3)
+    Call("decompose", "compact", *photos, "--out", tmp_path / "two", "--starts", 2, "--spare", 1, "--seed", 3)
     record = json.loads((tmp_path / "two/scene.json").read_text())
-    assert record["search"] == asdict(Search(2))
+    assert record["search"] == asdict(Search(2, spare=1))
     assert record["seed"] == 3
-    np.testing.assert_allclose(record["errors"], picture_errors(compact.decompose(photos, seed=3, starts=2)), rtol=1e-3)
+    expected = compact.decompose(photos, seed=3, search=Search(2, spare=1))
+    np.testing.assert_allclose(record["errors"], picture_errors(expected), rtol=1e-3)
     Call("decompose", "compact", *photos, "--out", tmp_path / "plain", "--starts", 0)
     record = json.loads((tmp_path / "plain/scene.json").read_text())
     assert record["search"] is None

@@ -290,6 +290,9 @@ def test_one_clear_line_for_what_cannot_be(reader: Reader, scene: InferredScene)
         UserError, match="small: trained on single pictures, so it cannot take 2 for views of one scene"
     ):
         replace(reader, single=True).decompose(torch.rand(2, 3, 32, 32))
+    with pytest.raises(UserError, match="trained on single pictures"):
+        replace(reader, single=True).infer(torch.rand(3, 2, 3, 32, 32))
+    assert len(replace(reader, single=True).decompose(torch.rand(1, 3, 32, 32)).views) == 1
     with pytest.raises(UserError, match="no object 4"):
         scene.render(shown=[4])
     with pytest.raises(UserError, match="no object -1"):

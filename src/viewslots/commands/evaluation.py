@@ -21,7 +21,7 @@ Starts = Annotated[int | None, arg(metavar="N", aliases=["--careful"], help_beha
 Looks = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does, else 0)")]
 Weights = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: $VIEWSLOTS_LPIPS, else none)")]
 Refine = Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: as the method does, else 0)")]
-Spare = Looks
+Spare = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does, else 0)")]
 
 
 def evaluate(

@@ -128,6 +128,7 @@ class Opened:
 
 def open_numbered(reader: Reader, scenes: Scenes | None, number: int, pictures: int) -> Opened:
     """Let the model read the pictures of scene `number`; without scenes, of one that it imagines."""
+    pictures = 1 if reader.single else pictures
     if scenes is None:
         return open_imagined(reader, number, pictures)
     if isinstance(scenes, SplitArrays):

@@ -43,7 +43,7 @@ MOST = {
     "slots": 1000,
     "starts": 1000,
     "looks": 1000,
-    "spare": 1000,
+    "spare": 64,
     "views": 1000,
     "size": 4096,
     "grid": 4096,

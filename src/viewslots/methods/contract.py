@@ -52,7 +52,8 @@ class Search:
         check_fields(self)
 
     def slots_of_draws(self, slots: int) -> list[int]:
-        """Of each time that inference begins anew, from a noise of its own: the starts, then the further looks."""
+        """How many slots there are each time that inference begins anew, from a noise of its own: in the starts, with
+        the spare ones, then in the further looks."""
         return [slots + self.spare] * self.starts + [slots] * self.looks
 
 

@@ -96,7 +96,7 @@ class Reader:
     typical: Typical | None = None
     """How well it rebuilds the kind of pictures it was trained on, where that was measured."""
     single: bool = False
-    """Whether it was trained on single pictures, and so knows nothing of viewpoints."""
+    """Whether it was trained on single pictures, and so knows nothing of viewpoints; False where nothing tells."""
 
     def __post_init__(self) -> None:
         self.model.eval()
@@ -173,6 +173,7 @@ class Reader:
         if at_once < 1:
             raise UserError(f"at_once: at least 1 scene, not {at_once}")
         batch, generator = scene_batch(scenes, self.size), seeded(seed)
+        self.refuse_views(batch)
         asked = changed_search(search or self.search, starts=starts)
         if asked is not None and not self.model.searches:
             raise UserError(
@@ -190,11 +191,7 @@ class Reader:
         _ = self.scenes  # refuses methods that know none
         photos = () if isinstance(images, Tensor) else tuple(read_photos(images, self.size))
         batch = self.batch(photos or images)
-        if self.single and (count := batch.image.shape[1]) > 1:
-            raise UserError(
-                f"{self.name or 'this model'}: trained on single pictures, so it cannot take {count} for views of one "
-                "scene; ask for one picture at a time"
-            )
+        self.refuse_views(batch)
         answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
         assert isinstance(answer, SceneAnswer)
         return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer, photos=photos)
@@ -209,6 +206,14 @@ class Reader:
         if slots is not None and slots > MOST_SLOTS:
             raise UserError(f"at most {MOST_SLOTS} objects can be looked for, not {slots}")
         return check_slots(self.slots if slots is None else slots)
+
+    def refuse_views(self, batch: SceneBatch) -> None:
+        """Of a model that knows none."""
+        if self.single and (count := batch.image.shape[1]) > 1:
+            raise UserError(
+                f"{self.name or 'this model'}: trained on single pictures, so it cannot take {count} for views of one "
+                "scene; ask for one picture at a time"
+            )
 
     def batch(self, images: Pictured) -> SceneBatch:
         pictures = read_pictures(images, self.size).to(self.device)

@@ -60,7 +60,7 @@ class KMeansMethod:
         search: Search | None = None,
     ) -> KMeansAnswer:
         if search is not None:
-            raise UserError("kmeans has no search of answers: leave out --starts, --looks and --refine")
+            raise UserError("kmeans has no search of answers: leave out --starts, --spare, --looks and --refine")
         if slots is None or slots < 1:
             raise UserError(f"k-means needs a number of slots of at least 1, not {slots}; give --slots")
         points, weight = scene_points(batch)

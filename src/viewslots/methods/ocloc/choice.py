@@ -87,10 +87,11 @@ class Drawn:
 
         A shadow that no object reaches is worth many nats; but a slot that draws nothing else is no object.
         """
-        kept = worth_keeping(shown, self.prices, self.cost, room)
+        kept = worth_keeping(shown, self.prices, self.cost)
         rendering, slots = self.show(kept)
         seen = torch.zeros_like(kept).scatter(1, slots, seen_objects(rendering.perceived, self.batch.view_mask))
-        return worth_keeping(kept & seen, self.prices, self.cost) if (kept & ~seen).any() else kept
+        too_many = room is not None and bool((kept.sum(1) > room).any())
+        return worth_keeping(kept & seen, self.prices, self.cost, room) if too_many or (kept & ~seen).any() else kept
 
     def extended(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], room: int) -> Bool[Tensor, "B K"]:
         """With those of the `free` objects that save more nats than they cost, the one that saves most first, as long

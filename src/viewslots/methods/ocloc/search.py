@@ -52,7 +52,7 @@ def searched(
     def refine(posterior: Posterior) -> Posterior:
         return refined(model, batch, posterior, annealing, search.refinement, pulse=pulse)
 
-    starts = model.infer_posteriors(batch, [still(noise) for noise in noises[: search.starts]])
+    starts = list(map(sound, model.infer_posteriors(batch, [still(noise) for noise in noises[: search.starts]])))
     best, others = best_of(model, batch, starts, annealing, starts[0].logit_kappa.shape[1] - search.spare)
     pulse(PASS * search.starts)
     best = of_present(refine, of_present(look, best))
@@ -70,7 +70,7 @@ def best_of(
     model: Describer, batch: SceneBatch, starts: Sequence[Posterior], annealing: Annealing, room: int
 ) -> tuple[Posterior, list[Posterior]]:
     """Of every scene the start with the shortest description, in `room` slots, and the others, empty where they are
-    that one. All are pruned, and have no more objects than that."""
+    that one. All are pruned."""
     # As scenes of one batch: many objects are drawn and compared at once.
     stacked = {name: torch.cat([getattr(start, name) for start in starts]) for name in vars(starts[0])}
     shown, absent = parted(replace(starts[0], **stacked))
