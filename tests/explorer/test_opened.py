@@ -203,6 +203,7 @@ def test_scenes_of_a_data_set_by_name(reader: Reader, tmp_path: Path) -> None:
         assert found.title == "Scene 0 of valid: desk"
         assert (found.truth is None) == per_view
         assert facts_of(found, 0).true_count == (None if per_view else 2)
+        assert len(open_numbered(replace(reader, single=True), held_out(Store.open(path)), 3, 2).images) == 1
 
 
 def test_twins_are_told_apart() -> None:
@@ -215,6 +216,7 @@ def test_a_model_without_a_world_imagines_its_scenes(reader: Reader) -> None:
     assert one.truth is None
     assert one.images.shape == (2, 3, 32, 32)
     assert torch.equal(one.images, same.images)
+    assert len(open_numbered(replace(reader, single=True), None, 7, 2).images) == 1
 
 
 def test_the_shipped_model_understands_its_first_scene(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ def decompose(
     Args:
         run: A run folder, a saved model, or the name of a shipped one: umbra, umbra-quick, compact; for
             a single picture umbra-clevr or umbra-dsprites.
-        images: Pictures of one scene from different places: PNG, JPEG, WebP, GIF, BMP, TIFF, HEIC (with the extra
-            heic); or one short video: MP4, MOV, WebM, MKV, AVI.
+        images: Pictures of one scene from different places (one alone for a model of single pictures): PNG, JPEG, WebP,
+            GIF, BMP, TIFF, HEIC (with the extra heic); or one short video: MP4, MOV, WebM, MKV, AVI.
         out: Folder for layers/, complete/, reconstruction/, observation/, original/, sheet.png and scene.json.
         frames: How many frames of a video are taken: the sharpest near evenly spread times.
         slots: How many objects may be found at most.
