@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision, widen
@@ -69,7 +69,8 @@ class Glimpses(nn.Module):
         self.to_view = MultiLayerPerceptron(hidden, (hidden,), 2 * config.view_dim)
         self.to_background = MultiLayerPerceptron(hidden, (hidden,), 2 * config.background_dim)
         self.to_object = MultiLayerPerceptron(hidden, (hidden,), sum(self.sizes))
-        self.to_details = DetailHead(hidden, config.details) if config.details else None
+        known_view = config.view_dim if config.details_by_view else 0
+        self.to_details = DetailHead(hidden, known_view, config.details) if config.details else None
         initialise(self, generator)
         with torch.no_grad():
             for head in (self.to_view, self.to_background, self.to_object):
@@ -88,7 +89,7 @@ class Glimpses(nn.Module):
         mu_attr = posterior.mu_attr[..., : self.sizes[0]] + mu_attr
         log_sigma_attr = posterior.log_sigma_attr[..., : self.sizes[1]] + log_sigma_attr
         if self.to_details is not None:
-            mu, log_sigma = self.to_details(mean_over_views(seen[:, :, 1:], batch.view_mask))
+            mu, log_sigma = self.to_details(seen[:, :, 1:], posterior.mu_view.detach(), batch.view_mask)
             mu_attr, log_sigma_attr = torch.cat([mu_attr, mu], -1), torch.cat([log_sigma_attr, log_sigma], -1)
         return replace(
             posterior,
@@ -136,16 +137,26 @@ class Glimpses(nn.Module):
 
 class DetailHead(nn.Module):
     """Details of an object from what is seen of it, and from nothing else: not from its code, which has place, size and
-    colour in it. Normalised, so that they say something from the first step on."""
+    colour in it. Normalised, so that they say something from the first step on.
 
-    def __init__(self, inputs: int, details: int) -> None:
+    Where views are known, each glimpse is first read together with the code of its viewpoint."""
+
+    def __init__(self, inputs: int, view_dim: int, details: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(inputs)
+        if view_dim:
+            self.norm_of_each = nn.LayerNorm(inputs)
+        self.of_view = MultiLayerPerceptron(inputs + view_dim, (inputs,), inputs) if view_dim else None
         self.means = MultiLayerPerceptron(inputs, (inputs,), details)
 
-    def forward(self, seen: Float[Tensor, "B K D"]) -> tuple[Float[Tensor, "B K Ddet"], Float[Tensor, "B K Ddet"]]:
+    def forward(
+        self, seen: Float[Tensor, "B M K D"], view: Float[Tensor, "B M Dview"], view_mask: Bool[Tensor, "B M"]
+    ) -> tuple[Float[Tensor, "B K Ddet"], Float[Tensor, "B K Ddet"]]:
         """Means and log deviations."""
-        mu = widen(self.means(self.norm(seen)))
+        if self.of_view is not None:
+            known = view[:, :, None].expand(*seen.shape[:3], -1)
+            seen = widen(self.of_view(torch.cat([self.norm_of_each(seen), known], -1)))
+        mu = widen(self.means(self.norm(mean_over_views(seen, view_mask))))
         return mu, torch.full_like(mu, DETAIL_LOG_SIGMA)
 
 

@@ -99,8 +99,9 @@ class Umbra(Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
             if bool(other.config.glimpses) == bool(config.glimpses):
-                later = config.details if other.config.box_fit else 0
-                return replace(other.config, details=other.config.details or later)
+                if other.config.details or not other.config.box_fit:
+                    return other.config
+                return replace(other.config, **{name: getattr(config, name) for name in UmbraConfig.of_details})
             own = {name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")}
             return replace(other.config, **own if other.config.box_fit else own | {"details": 0})
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
