@@ -101,6 +101,8 @@ def test_how_far_a_method_searches_unless_told_otherwise() -> None:
     boxed = replace(SMALL_OCLOC, box_fit=1.0)
     with_details = Umbra(UmbraConfig(**vars(boxed), glimpses=1, details=2))
     assert with_details.default_search == Search(starts=4, looks=1, refinement=60)
+    by_view = Umbra(replace(with_details.config, details_by_view=True))
+    assert by_view.default_search == Search(starts=4, looks=2)
     assert Search().slots_of_draws(7) == [7]
 
 

@@ -155,6 +155,9 @@ class Row:
     def frame_costs(self, batch: SceneBatch, posterior: Posterior) -> Tensor:
         return posterior.mu_view.square().sum((1, 2))
 
+    def for_choices(self, posterior: Posterior) -> Posterior:
+        return posterior
+
 
 class RowCanvas:
     """Drawn anew for every question."""

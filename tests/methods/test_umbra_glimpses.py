@@ -13,10 +13,10 @@ from viewslots.methods.contract import Search
 from viewslots.methods.distributions import normal_kl
 from viewslots.methods.noise import Source
 from viewslots.methods.ocloc.boxes import placed
-from viewslots.methods.ocloc.choice import most_likely
+from viewslots.methods.ocloc.choice import Drawn, most_likely
 from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.fast.accelerate import accelerated
-from viewslots.methods.ocloc.generation import last_convolution
+from viewslots.methods.ocloc.generation import binary_logit, last_convolution
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import (
     PRUNED,
@@ -32,7 +32,15 @@ from viewslots.methods.ocloc.search import (
 )
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior, Rendering
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
-from viewslots.methods.umbra.glimpses import DETAIL_LOG_SIGMA, SEEN, boxes_of, glimpses_of, layer_maps, over_layers
+from viewslots.methods.umbra.glimpses import (
+    DETAIL_LOG_SIGMA,
+    SEEN,
+    DetailHead,
+    boxes_of,
+    glimpses_of,
+    layer_maps,
+    over_layers,
+)
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch
 
@@ -42,7 +50,9 @@ START = StartConfig(shape_logit=-2.0, presence_logit=2.0, log_sigma=-3.0, query_
 BEFORE = UmbraConfig(**vars(SMALL_OCLOC) | {"start": START})
 SMALL = replace(BEFORE, glimpses=2, glimpse_size=8, glimpse_channels=(6, 6))
 DETAILED = replace(SMALL, box_fit=100.0, details=3)
+BY_VIEW = replace(DETAILED, details_by_view=True)
 BOTH = pytest.mark.parametrize("config", [SMALL, DETAILED], ids=["glimpses", "details"])
+DETAILS = pytest.mark.parametrize("config", [DETAILED, BY_VIEW], ids=["seen", "by view"])
 CHANGED = ("mu_view", "log_sigma_view", "mu_bck", "log_sigma_bck", "mu_attr", "log_sigma_attr", "tau", "logit_kappa")
 
 
@@ -424,8 +434,9 @@ def test_plain_answers_are_looked_at() -> None:
 # Details.
 
 
-def test_details_are_those_of_the_prior_until_something_is_seen() -> None:
-    model, batch = awake(DETAILED), some_batch()
+@DETAILS
+def test_details_are_those_of_the_prior_until_something_is_seen(config: UmbraConfig) -> None:
+    model, batch = awake(config), some_batch()
     noise = model.draw_noise(batch, generator())
     first, again = (
         model.infer_posterior(batch, noise),
@@ -453,8 +464,10 @@ def test_what_is_drawn_without_details_and_with_them() -> None:
     codes = latents.z_attr[..., :5]
     known = plain.generation(replace(latents, z_attr=codes))
     without = model.generation(replace(latents, z_attr=F.pad(codes, (0, 3))))
+    short = model.generation(replace(latents, z_attr=codes))
     for name, value in vars(known).items():
         torch.testing.assert_close(getattr(without, name), value)
+        assert torch.equal(getattr(short, name), value)
     decoded, f_det = model.generation(latents), model.generation.f_det
     assert f_det is not None
     drawn = plain.generation.f_shp_apc(torch.cat([latents.z_view[1, 1], codes[1, 2]])[None])
@@ -469,33 +482,89 @@ def test_what_is_drawn_without_details_and_with_them() -> None:
         assert torch.equal(getattr(decoded, name), getattr(without, name))
 
 
-def test_details_come_from_what_is_seen_alone() -> None:
+@DETAILS
+def test_details_come_from_what_is_seen_alone(config: UmbraConfig) -> None:
     """Not from the code that was there: that has place, size and colour in it."""
-    model, batch = awake(DETAILED), some_batch()
+    model, batch = awake(config), some_batch()
     assert model.glimpses is not None
     posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
     drawing = model.drawing(batch, posterior)
     other = replace(posterior, mu_attr=posterior.mu_attr + 1, log_sigma_attr=posterior.log_sigma_attr - 1)
-    known, found = (model.glimpses(batch, one, drawing, DETAILED.sigma_x) for one in (posterior, other))
+    known, found = (model.glimpses(batch, one, drawing, config.sigma_x) for one in (posterior, other))
     assert torch.equal(known.mu_attr[..., 5:], found.mu_attr[..., 5:])
     assert not torch.allclose(known.mu_attr[..., :5] + 1, found.mu_attr[..., :5])
+
+
+def seen_in(model: Umbra, batch: SceneBatch) -> tuple[torch.Tensor, Posterior, torch.Tensor]:
+    """Features of the objects in each view, the posterior that was looked at, and the details that came of it."""
+    assert model.glimpses is not None
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
+    drawing = model.drawing(batch, posterior)
+    boxes = boxes_of(drawing.shown.logit_shp.sigmoid())
+    seen = model.glimpses.seen(layer_maps(batch.image, drawing.shown, model.config.sigma_x), boxes)[:, :, 1:]
+    return seen, posterior, model.glimpses(batch, posterior, drawing, model.config.sigma_x).mu_attr[..., 5:]
 
 
 def test_details_of_several_views_are_those_of_their_mean() -> None:
     model, batch = awake(DETAILED), some_batch()
     assert model.glimpses is not None
-    assert model.glimpses.to_details is not None
-    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
-    drawing = model.drawing(batch, posterior)
-    boxes = boxes_of(drawing.shown.logit_shp.sigmoid())
-    seen = model.glimpses.seen(layer_maps(batch.image, drawing.shown, DETAILED.sigma_x), boxes)
-    found = model.glimpses(batch, posterior, drawing, DETAILED.sigma_x).mu_attr[..., 5:]
-    torch.testing.assert_close(found[0], model.glimpses.to_details(seen[0, :, 1:].mean(0)[None])[0][0])
-    torch.testing.assert_close(found[1], model.glimpses.to_details(seen[1, :1, 1:])[0][0])  # its other view is padding
+    head = model.glimpses.to_details
+    assert head is not None
+    seen, _, found = seen_in(model, batch)
+    torch.testing.assert_close(found[0], head.means(head.norm(seen[0].mean(0))))
+    torch.testing.assert_close(found[1], head.means(head.norm(seen[1, 0])))  # its other view is padding
 
 
-def test_the_fast_twin_draws_the_same_details() -> None:
-    model, batch = awake(DETAILED), some_batch()
+def test_details_by_view_are_read_with_the_viewpoint_of_each_glimpse() -> None:
+    """Against a loop over views and objects."""
+    model, batch = awake(BY_VIEW), some_batch()
+    assert model.glimpses is not None
+    head = model.glimpses.to_details
+    assert head is not None
+    assert head.of_view is not None
+    seen, posterior, found = seen_in(model, batch)
+    for b, views in ((0, (0, 1)), (1, (0,))):
+        for k in range(3):
+            read = [head.of_view(torch.cat([head.norm_of_each(seen[b, m, k]), posterior.mu_view[b, m]])) for m in views]
+            torch.testing.assert_close(found[b, k], head.means(head.norm(torch.stack(read).mean(0))))
+
+
+def test_how_a_thing_is_turned_needs_the_viewpoints() -> None:
+    """The same two glimpses from exchanged viewpoints are another thing; in another order, the same thing."""
+    seen, view = torch.randn(1, 2, 1, 12, generator=generator(3)), torch.randn(1, 2, 4, generator=generator(4))
+    both = torch.ones(1, 2, dtype=torch.bool)
+    for view_dim in (0, 4):
+        head = DetailHead(12, view_dim, 3)
+        known, exchanged, reordered = (
+            head(*given, both)[0] for given in ((seen, view), (seen, view.flip(1)), (seen.flip(1), view.flip(1)))
+        )
+        torch.testing.assert_close(reordered, known)
+        assert torch.allclose(exchanged, known) == (view_dim == 0)
+
+
+@DETAILS
+def test_what_is_there_is_chosen_without_details_that_views_tell(config: UmbraConfig) -> None:
+    """Choices cost the same whatever those details are; and what is chosen keeps them. Other details count."""
+    model, batch, annealing = awake(config), some_batch(), awake(config).annealed()
+    posterior = looked(model, batch, model.draw_noise(batch, generator()))
+    other = replace(posterior, mu_attr=posterior.mu_attr + 3 * (torch.arange(8) >= 5))
+    assert not torch.allclose(drawn(model, other).reconstruction, drawn(model, posterior).reconstruction)
+    choice = torch.tensor([[True, False, True], [False, True, True]])
+    lengths = [Drawn(model, batch, one, annealing).length(choice) for one in (posterior, other)]
+    assert torch.equal(*lengths) == config.details_by_view
+    known = slice(0, 5 if config.details_by_view else 8)
+    bare = replace(
+        posterior, mu_attr=posterior.mu_attr[..., known], log_sigma_attr=posterior.log_sigma_attr[..., known]
+    )
+    chosen = replace(most_likely(bare), logit_prs=binary_logit(choice))
+    expected = model.description_length(batch, bare, chosen, annealing) - model.frame_costs(batch, bare)
+    torch.testing.assert_close(lengths[0], expected)
+    assert torch.equal(pruned(model, batch, other, annealing).mu_attr, other.mu_attr)
+
+
+@DETAILS
+def test_the_fast_twin_draws_the_same_details(config: UmbraConfig) -> None:
+    model, batch = awake(config), some_batch()
     noise = model.draw_noise(batch, generator())
     known, found = (looked(one, batch, noise) for one in (model, accelerated(model)))
     torch.testing.assert_close(found.mu_attr, known.mu_attr, rtol=1e-4, atol=1e-5)
@@ -517,10 +586,11 @@ def test_details_need_glimpses_and_boxes(more: dict[str, float]) -> None:
         replace(DETAILED, **more)  # type: ignore[arg-type]
 
 
-def test_a_trained_model_goes_on_with_details_as_what_it_was() -> None:
+@DETAILS
+def test_a_trained_model_goes_on_with_details_as_what_it_was(config: UmbraConfig) -> None:
     """Until something is learned they are told, but not drawn."""
-    before = Umbra(replace(BEFORE, box_fit=DETAILED.box_fit), generator(9))
-    model, batch = Umbra(DETAILED, generator(1)), some_batch()
+    before = Umbra(replace(BEFORE, box_fit=config.box_fit), generator(9))
+    model, batch = Umbra(config, generator(1)), some_batch()
     given = model.weights_from(before)
     assert given is not None
     model.load_state_dict(given)
@@ -534,9 +604,10 @@ def test_a_trained_model_goes_on_with_details_as_what_it_was() -> None:
     assert back.keys() == before.state_dict().keys()
 
 
-def test_all_that_has_to_do_with_details_learns() -> None:
+@DETAILS
+def test_all_that_has_to_do_with_details_learns(config: UmbraConfig) -> None:
     """Glimpses and f_det from the drawing; nothing else adds to the last bias of f_det, which cancels."""
-    model, batch = awake(DETAILED), some_batch()
+    model, batch = awake(config), some_batch()
     model(batch, UmbraSchedule().at(100_000), model.draw_noise(batch, generator())).minimised.mean().backward()
     assert model.generation.f_det is not None
     for name, parameter in model.named_parameters():
@@ -557,14 +628,15 @@ def test_all_that_has_to_do_with_details_learns() -> None:
     )
 
 
-def test_details_do_not_depend_on_how_strong_features_are() -> None:
-    model = awake(DETAILED)
+@DETAILS
+def test_details_do_not_depend_on_how_strong_features_are(config: UmbraConfig) -> None:
+    model = awake(config)
     assert model.glimpses is not None
-    assert model.glimpses.to_details is not None
-    seen = torch.randn(2, 3, DETAILED.hidden, generator=generator(8))
-    torch.testing.assert_close(
-        model.glimpses.to_details(9 * seen)[0], model.glimpses.to_details(seen)[0], atol=1e-4, rtol=0
-    )
+    head = model.glimpses.to_details
+    assert head is not None
+    seen, view = torch.randn(2, 1, 3, config.hidden, generator=generator(8)), torch.randn(2, 1, config.view_dim)
+    one = torch.ones(2, 1, dtype=torch.bool)
+    torch.testing.assert_close(head(9 * seen, view, one)[0], head(seen, view, one)[0], atol=1e-4, rtol=0)
 
 
 def test_whose_details_a_model_has_that_starts_from_another() -> None:
@@ -572,6 +644,8 @@ def test_whose_details_a_model_has_that_starts_from_another() -> None:
     without, other = replace(DETAILED, details=0), replace(DETAILED, details=2)
     assert Umbra.config_from(DETAILED, Umbra(other)) == other
     assert Umbra.config_from(without, Umbra(other)) == other
+    assert Umbra.config_from(BY_VIEW, Umbra(other)) == other
+    assert Umbra.config_from(BY_VIEW, Umbra(without)) == BY_VIEW
     for unboxed in (SMALL, BEFORE):
         assert Umbra.config_from(DETAILED, Umbra(unboxed)).details == 0
     assert Umbra.config_from(replace(without, glimpses=0), Umbra(DETAILED)).details == 0

@@ -43,6 +43,8 @@ class Describer(Protocol):
 
     def frame_costs(self, batch: SceneBatch, posterior: Posterior) -> Float[Tensor, "B"]: ...
 
+    def for_choices(self, posterior: Posterior) -> Posterior: ...
+
     def canvas(self, batch: SceneBatch, latents: Latents, annealing: Annealing) -> Canvas: ...
 
     def object_costs(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]: ...
@@ -59,6 +61,7 @@ class Drawn:
 
     def __init__(self, model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> None:
         self.model, self.batch = model, batch
+        posterior = model.for_choices(posterior)
         latents = most_likely(posterior)
         self.canvas = model.canvas(batch, latents, annealing)
         self.prices = model.object_costs(posterior, annealing)

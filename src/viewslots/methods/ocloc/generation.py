@@ -41,7 +41,7 @@ class Generation(nn.Module):
         super().__init__()
         self.channels = channels
         self.view_dim, self.background_dim = view_dim, background_dim
-        self.object_dims = [attr_dim, details]
+        self.attr_dim, self.code_dim = attr_dim, attr_dim + details
         self.f_shp_apc = object_decoder
         self.f_bck = background_decoder
         self.f_det = detail_decoder
@@ -61,15 +61,17 @@ class Generation(nn.Module):
         return last_convolution(self.f_shp_apc)
 
     def forward(self, latents: Latents) -> Decoded:
-        """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'; what was drawn in boxes is in its place."""
+        """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'; what was drawn in boxes is in its place. Codes
+        may come without their details; objects are then drawn without them."""
         K, M = latents.z_attr.shape[1], latents.z_view.shape[1]
         view_bck, view_obj = view_codes(latents.z_view, K)
         code_bck = torch.cat([view_bck, latents.z_bck[:, None].expand(-1, M, -1)], -1)
-        attr, details = torch.split(latents.z_attr[:, None].expand(-1, M, -1, -1), self.object_dims, -1)
+        code = latents.z_attr[:, None].expand(-1, M, -1, -1)
+        attr, details = code[..., : self.attr_dim], code[..., self.attr_dim :]
         code_obj = torch.cat([view_obj, attr], -1)
         order, centre = torch.split(widen(self.f_ord(code_obj)), [1, 2], -1)
         background, objects = self.f_bck(code_bck.flatten(0, 1)), self.f_shp_apc(code_obj.flatten(0, 2))
-        if self.f_det is not None:
+        if details.shape[-1]:
             drawn = objects[:, :DRAWN] + self.detail(view_obj, details).flatten(0, 2)
             objects = torch.cat([drawn, objects[:, DRAWN:]], 1)
         boxes = None
@@ -99,7 +101,7 @@ class Generation(nn.Module):
         return Latents(
             z_view=source.normal(B, M, self.view_dim),
             z_bck=source.normal(B, self.background_dim),
-            z_attr=source.normal(B, K, sum(self.object_dims)),
+            z_attr=source.normal(B, K, self.code_dim),
             logit_prs=binary_logit(present),
         )
 

@@ -263,6 +263,10 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         background = normal_kl(posterior.mu_bck, posterior.log_sigma_bck)
         return background + sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
 
+    def for_choices(self, posterior: Posterior) -> Posterior:
+        """Objects as they are drawn and priced when a search chooses among them."""
+        return posterior
+
     def missed(self, batch: SceneBatch, shown: Rendering) -> Float[Tensor, "B M H W"]:
         """Nats that the mean of x misses every pixel of a real view by."""
         missed = (batch.image - shown.reconstruction).square().sum(2) / (2 * self.image_model.sigma_x**2)

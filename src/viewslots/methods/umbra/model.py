@@ -43,8 +43,9 @@ class Umbra(Ocloc):
 
     @property
     def default_search(self) -> Search:
-        """Glimpses do most of what gradient steps do, in a fraction of their time; details gain from both."""
-        if self.config.details:
+        """Glimpses do most of what gradient steps do, in a fraction of their time; details that one picture tells gain
+        from both."""
+        if self.config.details and not self.config.details_by_view:
             return FOR_DETAILS
         return BY_LOOKS if self.config.glimpses else BY_GRADIENTS
 
@@ -58,6 +59,14 @@ class Umbra(Ocloc):
         if not self.config.glimpses:
             return found
         return self.looked_at(batch, replace(found, **{name: getattr(given, name) for name in known}), keep=known)
+
+    def for_choices(self, posterior: Posterior) -> Posterior:
+        """Without details that several views tell: with them one slot draws two neighbours, and only some of what is
+        compared has been looked at. Details that one picture tells stay: without them sprites are discs."""
+        if not self.config.details_by_view:
+            return posterior
+        told = {name: getattr(posterior, name)[..., : self.config.attr_dim] for name in ("mu_attr", "log_sigma_attr")}
+        return replace(posterior, **told)
 
     def looked_at(self, batch: SceneBatch, posterior: Posterior, keep: Sequence[str] = ()) -> Posterior:
         """After the glimpses. `keep`: variables that they may not change."""
