@@ -4,7 +4,7 @@ python tools/evidence.py
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,22 @@ from viewslots.report.rows import DATASETS, NUMBERED, all_tables, search_of
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PAGE = RESULTS / "evidence.md"
 
-SEVERAL, LARGE = "{split}-m{views}.json", "research/by-view/umbra-quick-{short}-{split}-large.json"
+SEVERAL, GIVEN = "{split}-m{views}.json", "{split}-given{views}.json"
+QUICK, BEFORE_DETAILS = "umbra-quick", "umbra-quick, before details"
+UMBRA_QUICK = {
+    QUICK: "research/details/umbra-quick-{short}-{split}-large.json",
+    BEFORE_DETAILS: "research/by-view/umbra-quick-{short}-{split}-large.json",
+    f"{BEFORE_DETAILS}, 100 scenes": f"multi-view/results/umbra-quick-{{short}}-{SEVERAL}",
+}
 OURS: dict[str, dict[str, str]] = {
     "clevr-m1": {
         "Baseline": f"clevr-m1/results/per-view-{SEVERAL}",
         "MulMON": f"multi-view/results/mulmon-{SEVERAL}",
         "Proposed": f"clevr-m1/results/clevr-m1-{SEVERAL}",
         "k-means": f"clevr-m1/results/kmeans-{SEVERAL}",
-        "umbra-quick": LARGE,
-        "umbra-quick (100 scenes)": f"multi-view/results/umbra-quick-m1-{SEVERAL}",
+        **UMBRA_QUICK,
     },
-    **{data: {"umbra-quick": LARGE} for data in ("clevr-m2", "clevr-m3", "clevr-m4")},
+    **{data: UMBRA_QUICK for data in ("clevr-m2", "clevr-m3", "clevr-m4")},
     **{
         data: {
             "Slot Attn": "single-view/results/slot-attention-{data}-{split}.json",
@@ -44,12 +49,14 @@ OURS: dict[str, dict[str, str]] = {
     },
 }
 """The file of each row by the method's name in the paper, or by ours where the paper has no such row."""
-BEFORE = {
-    **{f"clevr-m{number}": "12,000 + 6,000 + 76,000 + " for number in (1, 2, 3, 4)},
-    **{"dsprites": "15,000 + 8,000 + ", "abstract": "15,000 + 8,000 + ", "clevr": "13,000 + 8,000 + "},
-}
+BEFORE = {"dsprites": "15,000 + 8,000 + ", "abstract": "15,000 + 8,000 + ", "clevr": "13,000 + 8,000 + "}
+BEFORE_QUICK = "12,000 + 6,000 + 76,000 + "
+BEFORE_LAST_QUICK = f"{BEFORE_QUICK}4,000 + 7,000 + "
 """Steps of the stages before the last, of our own methods."""
-NEW_VIEWS = {"clevr-m1": {"Proposed": "clevr-m1/results/clevr-m1-{split}-given{views}.json"}}
+NEW_VIEWS = {
+    f"clevr-m{number}": {BEFORE_DETAILS: f"multi-view/results/umbra-quick-{{short}}-{GIVEN}"} for number in (1, 2, 3, 4)
+}
+NEW_VIEWS["clevr-m1"]["Proposed"] = f"clevr-m1/results/clevr-m1-{GIVEN}"
 """Where the viewpoints of further pictures are estimated; the paper has OCLOC alone there."""
 OF_PAPER = "ours"
 """Our row of a method of the paper."""
@@ -66,9 +73,11 @@ JSON: command, commit, seed, hardware, intervals, both conventions. All scores a
 * **Answers**: plain ones are one pass, five a scene, as in the paper. Searched ones use more computation, and are one a
   scene; how far, the JSON says.
 * **umbra** is ours: `umbra-quick`, one set of weights for CLEVR-M1 to M4; one set for each of dSprites, Abstract, CLEVR
-  (`umbra-dsprites` and `umbra-clevr` ship). k-means is the floor.
+  (`umbra-dsprites` and `umbra-clevr` ship). k-means is the floor. Rows "before details" are of the weights that
+  `umbra-quick` had until it learned details (research log, entry 39), which are its start.
 * **Pictures** are our renderer's. The paper's are Blender's, its sprites and its clip art the original ones.
-  With M = 4 `umbra-quick` is scored on 400 scenes of the large splits, all else on as many as the paper's.
+  With M = 4 `umbra-quick` is scored on scenes of the large splits, 120 as it ships and 400 before details, all else on
+  as many as the paper's.
 """
 
 
@@ -93,18 +102,31 @@ def section(name: str, table: Mapping[str, Any]) -> Iterator[str]:
             yield line("" if number else label, f"*{shown}*", "", "", row["scores"])
             row_of_ours = ours(OF_PAPER, (NEW_VIEWS if new else OURS).get(data, {}).get(method), data, split, views)
             if row_of_ours is None:
-                missing.setdefault(label, []).append(shown)
+                missing.setdefault(label, []).append(f"OCLOC from {shown}" if new else shown)
             else:
                 yield row_of_ours
-        beside = {} if new or not published else OURS[data]
-        for method in sorted(beside.keys() - {row.get("method") for row in published}):
-            row_of_ours = ours(method, beside[method], data, split, table["views"], BEFORE[data])
-            if row_of_ours is not None:
-                yield row_of_ours
+            if new:
+                yield from beside(NEW_VIEWS[data], [row.get("method", "Proposed")], data, split, views)
+        if published and not new:
+            yield from beside(OURS[data], [row.get("method") for row in published], data, split, table["views"])
     if missing:
         named = "; ".join(f"{label} ({', '.join(methods)})" for label, methods in missing.items())
         yield f"\nNot trained or not measured here: {named}."
     yield ""
+
+
+def beside(rows: Mapping[str, str], of_paper: Sequence[str], data: str, split: str, views: int) -> Iterator[str]:
+    """Those of our own methods, where they were measured."""
+    for method in sorted(rows.keys() - set(of_paper)):
+        row = ours(method, rows[method], data, split, views, stages_before(data, method))
+        if row is not None:
+            yield row
+
+
+def stages_before(data: str, method: str) -> str:
+    if data in BEFORE:
+        return BEFORE[data]
+    return BEFORE_LAST_QUICK if method == QUICK else BEFORE_QUICK
 
 
 def ours(label: str, pattern: str | None, data: str, split: str, views: int, before: str = "") -> str | None:

@@ -269,6 +269,16 @@ def test_scenes_of_one_view_have_no_path(saved: Path, tmp_path: Path, capsys: py
     assert list(made(capsys, str(saved), data=single, out=tmp_path / "out", scenes=1)) == SCENES[:3]
 
 
+def test_a_model_of_single_pictures_has_no_viewpoints(
+    data: Path, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (saved / "run.json").write_text(json.dumps({"config": {"views": 1}}))
+    found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=2, views=1)
+    assert list(found) == SCENES[:2]
+    with pytest.raises(UserError, match="trained on single pictures, so it cannot take 2 for views"):
+        made(capsys, str(saved), data=data, out=tmp_path / "out", views=2)
+
+
 def test_a_set_of_ones_own_with_few_scenes_and_fewer_views(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

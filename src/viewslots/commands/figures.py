@@ -77,9 +77,9 @@ def figures(
 ) -> None:
     """Pictures of what a method makes of scenes, as PNG (300 dpi) and SVG: layers, viewpoints, training curves, scores.
 
-    The camera's path through the scenes comes as MP4 and GIF. A method that cannot show a scene from elsewhere gets no
-    figures of viewpoints. With --compare, two figures more have several methods on the same scenes, as in the paper's
-    supplement; an object has the colour of the true one in all of them.
+    The camera's path through the scenes comes as MP4 and GIF. A method that cannot show a scene from elsewhere, or was
+    trained on single pictures, gets no figures of viewpoints. With --compare, two figures more have several methods on
+    the same scenes, as in the paper's supplement; an object has the colour of the true one in all of them.
 
     Args:
         run: A run folder, a saved model, the name of a shipped one, or of a method that learns nothing (kmeans). A run
@@ -257,13 +257,13 @@ def _own_parts(
     """What is drawn of the method alone."""
     from viewslots.figures.figure_set import answer_parts, scene_parts
     from viewslots.methods.contract import SceneMethod
-    from viewslots.viewpoints.scene import Reader, search_words
+    from viewslots.viewpoints.scene import Reader, knows_one_view, search_words
 
     note = f"Answers of {_name(run)}: {search_words(asked.search)}.{names}"
     images = [one.given.image[0] for one in shown]
     if not isinstance(asked.method, SceneMethod):
         return answer_parts(images, _answers(asked, shown, work), note)
-    reader, scenes = Reader(cast("Model", asked.method), run), []
+    reader, scenes = Reader(cast("Model", asked.method), run, single=knows_one_view(run)), []
     for image in images:
         with work.of(1):
             scenes.append(reader.inferred(image, asked.seed, asked.slots, asked.search))

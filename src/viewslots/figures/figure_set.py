@@ -27,10 +27,12 @@ def scene_parts(
     frames: int,
     note: str,
 ) -> Iterator[Part]:
-    """What can be shown of scenes; a camera turns only where there are two viewpoints at least. `held_out`: further
-    pictures of each scene, if it has some. `note` says how the answers were found."""
+    """What can be shown of scenes: no viewpoints if their model knows none; a camera turns only where there are two at
+    least. `held_out`: further pictures of each scene, if it has some. `note` says how the answers were found."""
     yield "decomposition-perceived", lambda stem: decomposition_figure(scenes, "perceived", note).save(stem)
     yield "decomposition-complete", lambda stem: decomposition_figure(scenes, "complete", note).save(stem)
+    if scenes[0].reader.single:
+        return
     yield "viewpoints-sampled", lambda stem: sampling_figure(scenes, seed, note=note).save(stem)
     if sum(len(scene.views) for scene in scenes) > 1:
         yield "viewpoints-axes", lambda stem: axes_figure(scenes, note=note).save(stem)

@@ -39,7 +39,12 @@ def load(source: str | Path, *, device: str = "cpu", which: Which = "best") -> "
     model = load_run(source, which=which).requires_grad_(False)  # refinement follows codes; weights would be in its way
     from_hub = isinstance(source, str) and source.startswith(HUB)
     typical = None if from_hub else read_typical(find_run(source))
-    return Reader(model.to(device), str(source), typical, single=run_preset(source).get("views") == 1)
+    return Reader(model.to(device), str(source), typical, single=knows_one_view(source))
+
+
+def knows_one_view(source: str | Path) -> bool:
+    """Whether a model was trained on single pictures; False where nothing tells."""
+    return run_preset(source).get("views") == 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,7 +101,7 @@ class Reader:
     typical: Typical | None = None
     """How well it rebuilds the kind of pictures it was trained on, where that was measured."""
     single: bool = False
-    """Whether it was trained on single pictures, and so knows nothing of viewpoints; False where nothing tells."""
+    """Whether it was trained on single pictures, and so knows nothing of viewpoints (`knows_one_view`)."""
 
     def __post_init__(self) -> None:
         self.model.eval()
