@@ -19,11 +19,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+KINDS, NUMBERS = ("ocloc", "per-view"), (1, 2, 3, 4)
 SLOTS = {"test1": 7, "test2": 11}
 LATER = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
 """Of processes that give way to the others on the GPU."""
@@ -36,8 +37,10 @@ class Bench:
     small: bool
     seed: int = 0
     started: float = field(default_factory=time.monotonic)
-    trained: defaultdict[str, threading.Event] = field(default_factory=lambda: defaultdict(threading.Event))
-    """By the names of runs."""
+    trained: dict[str, threading.Event] = field(
+        default_factory=lambda: {f"{kind}-m{number}": threading.Event() for kind in KINDS for number in NUMBERS}
+    )
+    """Whether a run has ended, well or not."""
 
     def note(self, what: str) -> None:
         line = f"{time.monotonic() - self.started:.0f} s: {what}"
@@ -59,7 +62,10 @@ class Bench:
     def data(self, number: int) -> None:
         sizes = ["--train-scenes", "8", "--valid-scenes", "2", "--test-scenes", "2"] if self.small else []
         words = ["make-data", f"clevr-m{number}", "--out", str(self.work / f"m{number}"), *sizes]
-        self.note(f"data m{number}: {self.viewslots(f'data-m{number}', words).wait()}")
+        code = self.viewslots(f"data-m{number}", words).wait()
+        self.note(f"data m{number}: {code}")
+        if code:
+            os._exit(1)  # nothing else can be done, and threads wait for it
 
     def train(self, name: str, experiment: str, steps: int, later: bool, init: str = "", until: int = 0) -> None:
         """`until`: a step that the run keeps, after which it may stop."""
@@ -82,10 +88,13 @@ class Bench:
 
     def cells(self, source: str, name: str, later: bool = False, answers: int = 5, new_views: bool = False) -> None:
         """All of one row, in one process."""
-        common = f"{source} --data {self.work / name[-2:]} --device {self.device} --repeats {answers} --batch 50"
+        common = shlex.join([source, "--data", str(self.work / name[-2:]), "--device", self.device])
+        common += f" --repeats {answers} --batch 50"
         lines = []
         for split, slots in SLOTS.items():
-            asked = f"{common} --split {split} --slots {slots} --out {self.work}/results/{name}-{split}"
+            asked = (
+                f"{common} --split {split} --slots {slots} --out {shlex.quote(str(self.work))}/results/{name}-{split}"
+            )
             for views in (4, 1, 2, 8):
                 lines.append(f"evaluate {asked}-m{views}.json --views {views}{'' if views == 4 else ' --no-extras'}")
             for given in (4, 1, 2) if new_views else ():
@@ -113,9 +122,11 @@ class Bench:
 
         def rest() -> None:
             made.wait()
-            while not self.kept(first, kept) and not (self.work / "enough").exists():
+            while not (self.kept(first, kept) or self.trained[first].is_set() or (self.work / "enough").exists()):
                 time.sleep(1)
-            self.train(second, experiment, kept, later, init=first)
+            self.train(
+                second, experiment, kept, later, init=first
+            )  # which says so where there is nothing to start from
             self.cells(str(self.work / "runs" / second), second, later, new_views=new_views)
 
         with ThreadPoolExecutor() as pool:
@@ -128,7 +139,7 @@ class Bench:
     def all(self) -> None:
         steps, baseline_steps = (6, 6) if self.small else (40_000, 24_000)
         ocloc = "ocloc-compact" if self.small else "ocloc"
-        made = {number: threading.Event() for number in (1, 2, 3, 4)}
+        made = {number: threading.Event() for number in NUMBERS}
 
         def data() -> None:
             for pair in ((1, 2), (3, 4)):
@@ -169,6 +180,9 @@ def commands_of_stdin() -> None:
             main()
         except SystemExit as end:
             failed += bool(end.code)
+        except Exception:
+            traceback.print_exc()
+            failed += 1
     sys.exit(failed > 0)
 
 
@@ -186,3 +200,5 @@ if __name__ == "__main__":
     if asked.device == "cuda" and shutil.which("nvidia-cuda-mps-control"):
         subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
     Bench(asked.work, asked.device, asked.small, asked.seed).all()
+    ends = (asked.work / "logs" / "progress.log").read_text().splitlines()
+    sys.exit(any(not line.endswith((": 0", ": 143")) for line in ends))

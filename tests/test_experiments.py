@@ -131,7 +131,7 @@ def test_hyperparameters_of_the_paper(field: str) -> None:
 
 def test_second_stages_start_from_the_first() -> None:
     """The full circle of viewpoints from the half circle, with the same networks; umbra otherwise from a short OCLOC on
-    its own data, which `train` runs by itself; glimpses from an umbra."""
+    its own data, which `train` runs by itself; glimpses from an umbra, details from one with glimpses."""
     starts = {name: made.optimisation.pretrained_preset for name, made in EXPERIMENTS.items()}
     stages = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
     kinds = ("ocloc", "ocloc-compact", "per-view", "per-view-compact", "umbra")
@@ -142,20 +142,29 @@ def test_second_stages_start_from_the_first() -> None:
     own["umbra-tiny/clevr-m1"] = "ocloc-tiny/clevr-m1"
     assert {name: first_stage(name) for name in EXPERIMENTS if first_stage(name)} == own
     second |= own | {f"umbra-glimpses/{data}": f"umbra/{data}" for data in (*sets, *stages, "clevr-mixed")}
+    several = ("clevr-m1", "clevr-m2", *stages, "clevr-mixed")
+    second |= {f"umbra-details/{data}": f"umbra-glimpses/{data}" for data in several}
     assert {name: start for name, start in starts.items() if start} == second
     assert pinned_steps("clevr-m1") == pinned_steps("ocloc/clevr-m1") == pinned_steps("compact") == (100_000,)
     assert pinned_steps("umbra") == ()  # from which nothing starts
     assert {experiment(f"umbra/{data}").optimisation.pretrained_step for data in sets} == {0}  # the best model
 
 
-@pytest.mark.parametrize("data", ["clevr-m1", "clevr-m4", "clevr-mixed", "dsprites"])
-def test_glimpses_are_taught_alone(data: str) -> None:
+TAUGHT = [
+    *((f"umbra-glimpses/{data}", 0, False) for data in ("clevr-m1", "clevr-m4", "clevr-mixed", "clevr", "abstract")),
+    ("umbra-glimpses/dsprites", 16, False),
+    *((f"umbra-details/{data}", 16, True) for data in ("clevr-m1", "clevr-m4", "clevr-mixed")),
+]
+
+
+@pytest.mark.parametrize(("name", "details", "by_view"), TAUGHT)
+def test_glimpses_and_details_are_taught_alone(name: str, details: int, by_view: bool) -> None:
     """To an umbra as it was trained, cold from the first step, at a rate that falls to a tenth."""
-    made, trained = experiment(f"umbra-glimpses/{data}"), experiment(f"umbra/{data}")
-    details = 16 if data == "dsprites" else 0
-    assert made.model == replace(trained.model, glimpses=3, rounds=4, details=details)
+    made, trained = experiment(name), experiment(f"umbra/{experiment(name).data}")
+    assert made.model == replace(trained.model, glimpses=3, rounds=4, details=details, details_by_view=by_view)
     assert (made.views, made.test_slots, made.tuning) == (trained.views, trained.test_slots, None)
     assert made.optimisation.parts == (("glimpses", "generation.f_det") if details else ("glimpses",))
+    assert made.optimisation.pretrained_preset == f"{'umbra-glimpses' if by_view else 'umbra'}/{made.data}"
     assert made.optimisation.learning_rate_at(made.schedule.steps) == pytest.approx(1e-4)
     first, last = made.schedule.at(0), made.schedule.at(made.schedule.steps)
     assert (first.weight_attr, last.weight_attr) == (pytest.approx((0.0, 0.3), abs=1e-4) if details else (1.0, 1.0))

@@ -18,6 +18,7 @@ from viewslots.methods.ocloc.config import StartConfig
 from viewslots.methods.ocloc.fast.accelerate import accelerated
 from viewslots.methods.ocloc.generation import binary_logit, last_convolution
 from viewslots.methods.ocloc.model import Ocloc
+from viewslots.methods.ocloc.networks import initialise
 from viewslots.methods.ocloc.search import (
     PRUNED,
     joined,
@@ -51,7 +52,7 @@ BEFORE = UmbraConfig(**vars(SMALL_OCLOC) | {"start": START})
 SMALL = replace(BEFORE, glimpses=2, glimpse_size=8, glimpse_channels=(6, 6))
 DETAILED = replace(SMALL, box_fit=100.0, details=3)
 BY_VIEW = replace(DETAILED, details_by_view=True)
-BOTH = pytest.mark.parametrize("config", [SMALL, DETAILED], ids=["glimpses", "details"])
+BOTH = pytest.mark.parametrize("config", [SMALL, DETAILED, BY_VIEW], ids=["glimpses", "details", "by view"])
 DETAILS = pytest.mark.parametrize("config", [DETAILED, BY_VIEW], ids=["seen", "by view"])
 CHANGED = ("mu_view", "log_sigma_view", "mu_bck", "log_sigma_bck", "mu_attr", "log_sigma_attr", "tau", "logit_kappa")
 
@@ -215,8 +216,8 @@ def test_padded_views_and_other_scenes_change_nothing(config: UmbraConfig) -> No
 
 @BOTH
 def test_slots_may_come_in_any_order(config: UmbraConfig) -> None:
-    model, batch = awake(config), some_batch()
-    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
+    model, batch, noise = in_double(awake(config), some_batch())
+    posterior = model.infer_posterior(batch, noise)
     order = [2, 0, 1]
     objects = {name: getattr(posterior, name)[:, order] for name in ("mu_attr", "log_sigma_attr", "tau", "logit_kappa")}
     found, turned = model.looked_at(batch, posterior), model.looked_at(batch, replace(posterior, **objects))
@@ -535,6 +536,7 @@ def test_how_a_thing_is_turned_needs_the_viewpoints() -> None:
     both = torch.ones(1, 2, dtype=torch.bool)
     for view_dim in (0, 4):
         head = DetailHead(12, view_dim, 3)
+        initialise(head, generator(6))
         known, exchanged, reordered = (
             head(*given, both)[0] for given in ((seen, view), (seen, view.flip(1)), (seen.flip(1), view.flip(1)))
         )
@@ -634,18 +636,21 @@ def test_details_do_not_depend_on_how_strong_features_are(config: UmbraConfig) -
     assert model.glimpses is not None
     head = model.glimpses.to_details
     assert head is not None
-    seen, view = torch.randn(2, 1, 3, config.hidden, generator=generator(8)), torch.randn(2, 1, config.view_dim)
+    seen = torch.randn(2, 1, 3, config.hidden, generator=generator(8))
+    view = torch.randn(2, 1, config.view_dim, generator=generator(9))
     one = torch.ones(2, 1, dtype=torch.bool)
     torch.testing.assert_close(head(9 * seen, view, one)[0], head(seen, view, one)[0], atol=1e-4, rtol=0)
 
 
 def test_whose_details_a_model_has_that_starts_from_another() -> None:
-    """Those that are there; of a model that draws on whole pictures, none."""
+    """If it wants some, those that are there; of a model that draws on whole pictures, none."""
     without, other = replace(DETAILED, details=0), replace(DETAILED, details=2)
     assert Umbra.config_from(DETAILED, Umbra(other)) == other
-    assert Umbra.config_from(without, Umbra(other)) == other
+    assert Umbra.config_from(without, Umbra(BY_VIEW)) == without
     assert Umbra.config_from(BY_VIEW, Umbra(other)) == other
     assert Umbra.config_from(BY_VIEW, Umbra(without)) == BY_VIEW
+    assert Umbra.config_from(BY_VIEW, Umbra(replace(BEFORE, box_fit=100.0))) == BY_VIEW
+    assert Umbra.config_from(BY_VIEW, Umbra(BEFORE)) == SMALL
     for unboxed in (SMALL, BEFORE):
         assert Umbra.config_from(DETAILED, Umbra(unboxed)).details == 0
     assert Umbra.config_from(replace(without, glimpses=0), Umbra(DETAILED)).details == 0
@@ -656,6 +661,55 @@ def test_glimpses_of_another_size_do_not_fit_those_with_details(change: dict[str
     given = Umbra(DETAILED).weights_from(Umbra(replace(DETAILED, details=0, **change)))  # type: ignore[arg-type]
     own = {name: value.shape for name, value in Umbra(DETAILED).state_dict().items()}
     assert given is None or {name: value.shape for name, value in given.items()} != own
+
+
+@pytest.mark.parametrize("wish", [replace(BY_VIEW, details=0), replace(BY_VIEW, details=5), DETAILED, BY_VIEW])
+def test_other_details_begin_anew_and_all_else_goes_on(wish: UmbraConfig) -> None:
+    """Until they are learned, the model is the one before, without its details."""
+    trained, model, batch = awake(BY_VIEW), Umbra(wish, generator(3)), some_batch()
+    given = model.weights_from(trained)
+    assert given is not None
+    model.load_state_dict(given)
+    posterior = trained.infer_posterior(batch, trained.draw_noise(batch, generator()))
+    no_details = {name: getattr(posterior, name)[..., :5] for name in ("mu_attr", "log_sigma_attr")}
+    own = {name: F.pad(value, (0, wish.details)) for name, value in no_details.items()}
+    assert trained.glimpses is not None
+    assert model.glimpses is not None
+    drawing = trained.drawing(batch, posterior)
+    slopes = replace(drawing, slope_attr=F.pad(drawing.slope_attr[..., :5], (0, wish.details)))
+    known = trained.glimpses(
+        batch, posterior, replace(drawing, slope_attr=F.pad(drawing.slope_attr[..., :5], (0, 3))), 0.1
+    )
+    found = model.glimpses(batch, replace(posterior, **own), slopes, 0.1)
+    torch.testing.assert_close(found.mu_attr[..., :5], known.mu_attr[..., :5])
+    torch.testing.assert_close(found.mu_view, known.mu_view)
+    same = wish == BY_VIEW
+    if wish.details:
+        latents = means_of(
+            replace(posterior, mu_attr=torch.cat([no_details["mu_attr"], torch.ones(2, 3, wish.details)], 2))
+        )
+        bare = model.generation(replace(latents, z_attr=latents.z_attr[..., :5])).objects
+        assert torch.allclose(model.generation(latents).objects, bare) != same
+
+
+def test_gradient_steps_count_details() -> None:
+    """Unlike choices: of two posteriors that differ in details alone, the shorter description is taken."""
+    model, batch, annealing = awake(BY_VIEW), some_batch(), awake(BY_VIEW).annealed()
+    posterior = looked(model, batch, model.draw_noise(batch, generator()))
+    far = replace(posterior, mu_attr=posterior.mu_attr + 9 * (torch.arange(8) >= 5))
+    assert torch.equal(shortest(model, batch, [far, posterior], annealing).mu_attr, posterior.mu_attr)
+
+
+def test_details_do_not_move_viewpoints() -> None:
+    """What is seen, and from where, is an input."""
+    model, batch = awake(BY_VIEW), some_batch()
+    assert model.glimpses is not None
+    posterior = model.infer_posterior(batch, model.draw_noise(batch, generator()))
+    mu_view = posterior.mu_view.detach().requires_grad_()
+    drawing = model.drawing(batch, posterior)
+    found = model.glimpses(batch, replace(posterior, mu_view=mu_view), drawing, BY_VIEW.sigma_x)
+    (slopes,) = torch.autograd.grad(found.mu_attr.sum(), mu_view, allow_unused=True)
+    assert slopes is None
 
 
 @pytest.mark.parametrize("slopes", [False, True])
@@ -672,7 +726,7 @@ def test_trained_glimpses_go_on_with_details_as_what_they_were(slopes: bool) -> 
     torch.testing.assert_close(found.mu_view, known.mu_view)
     torch.testing.assert_close(found.mu_attr[..., :5], known.mu_attr)
     torch.testing.assert_close(drawn(model, found).reconstruction, drawn(trained, known).reconstruction)
-    assert Umbra.config_from(before, model) == wish  # what has details keeps them
+    assert Umbra.config_from(before, model) == before  # who wants none leaves them
 
 
 # Weights.

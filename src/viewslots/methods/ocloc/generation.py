@@ -68,6 +68,7 @@ class Generation(nn.Module):
         code_bck = torch.cat([view_bck, latents.z_bck[:, None].expand(-1, M, -1)], -1)
         code = latents.z_attr[:, None].expand(-1, M, -1, -1)
         attr, details = code[..., : self.attr_dim], code[..., self.attr_dim :]
+        assert code.shape[-1] in (self.attr_dim, self.code_dim), f"codes of {code.shape[-1]}, not {self.code_dim}"
         code_obj = torch.cat([view_obj, attr], -1)
         order, centre = torch.split(widen(self.f_ord(code_obj)), [1, 2], -1)
         background, objects = self.f_bck(code_bck.flatten(0, 1)), self.f_shp_apc(code_obj.flatten(0, 2))

@@ -37,7 +37,8 @@ class UmbraConfig(OclocConfig):
     details: Whole = 0
     """Further numbers of an object's code, which glimpses alone tell. They change its shape and colours in its box."""
     details_by_view: bool = False
-    """Whether what tells them knows the viewpoint of each glimpse: how a cube is turned, no glimpse says by itself."""
+    """Whether what tells them knows the viewpoint of each glimpse: how a cube is turned, no glimpse says by itself. A
+    search then chooses among objects without details, and makes no gradient steps by default."""
 
     of_details = frozenset({"details", "details_by_view"})
     of_glimpses = frozenset({"glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels"}) | of_details

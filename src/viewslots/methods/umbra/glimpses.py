@@ -103,16 +103,16 @@ class Glimpses(nn.Module):
             logit_kappa=posterior.logit_kappa + kappa.squeeze(-1),
         )
 
-    def knowing_no_details(self, weight: Float[Tensor, "D inputs"]) -> Float[Tensor, "D more"]:
-        """A weight of `of_object` for codes without details, for those with them: what it did not know counts nothing.
+    def knowing_other_details(self, weight: Float[Tensor, "D inputs"], details: int) -> Float[Tensor, "D own"]:
+        """A weight of `of_object` for codes with so many details, for those with others: of these it knows nothing yet.
         One of another size stays as it is, and is refused."""
-        attr, details = self.sizes[0], self.details
-        blocks = [(attr, details), (attr, details), (1, 0), *([(attr, details)] if self.slopes else [])]
-        sizes = [size for size, _ in blocks]
-        if weight.shape != (self.of_object.out_features, sum(sizes)):
+        attr = self.sizes[0]
+        codes = [True, True, False, *([True] if self.slopes else [])]  # means, deviations; presence; slopes
+        widths = [attr + details if code else 1 for code in codes]
+        if weight.shape != (self.of_object.out_features, sum(widths)):
             return weight
-        parts = torch.split(weight, sizes, 1)
-        return torch.cat([F.pad(part, (0, more)) for part, (_, more) in zip(parts, blocks, strict=True)], 1)
+        parts = zip(torch.split(weight, widths, 1), codes, strict=True)
+        return torch.cat([F.pad(part[:, :attr], (0, self.details)) if code else part for part, code in parts], 1)
 
     def seen(self, maps: Float[Tensor, "B M L C H W"], boxes: Float[Tensor, "B M L 4"]) -> Float[Tensor, "B M L D"]:
         """Features of each layer's glimpse of each view."""
@@ -136,10 +136,10 @@ class Glimpses(nn.Module):
 
 
 class DetailHead(nn.Module):
-    """Details of an object from what is seen of it, and from nothing else: not from its code, which has place, size and
-    colour in it. Normalised, so that they say something from the first step on.
+    """Details of an object from what is seen of it, not from its code, which has place, size and colour in it.
+    Normalised, so that they say something from the first step on.
 
-    Where views are known, each glimpse is first read together with the code of its viewpoint."""
+    With a `view_dim` each glimpse is first read together with the code of its viewpoint."""
 
     def __init__(self, inputs: int, view_dim: int, details: int) -> None:
         super().__init__()

@@ -19,6 +19,7 @@ from viewslots.types import SceneBatch
 F_DET = "generation.f_det."
 GLIMPSES, OF_DETAILS = ("glimpses.", F_DET), ("glimpses.to_details.", F_DET)
 """How the names of weights begin that come with glimpses, and of those that come with details."""
+NO_DETAILS = {"details": 0, "details_by_view": False}
 OF_OBJECT = "glimpses.of_object.weight"
 """That reads the codes of objects, details among them."""
 BY_GRADIENTS, BY_LOOKS = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
@@ -102,22 +103,23 @@ class Umbra(Ocloc):
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]
         """All of another Umbra's, but glimpses where only one of the two has them: all other weights may learn again
-        without them, and they are taught last. Details may come later still, where objects are drawn in boxes. From an
-        OCLOC its sizes, but how sharply pictures are compared is its own."""
+        without them, and they are taught last. Details, where they are asked for, may come later still, if objects are
+        drawn in boxes. From an OCLOC its sizes, but how sharply pictures are compared is its own."""
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
             if bool(other.config.glimpses) == bool(config.glimpses):
-                if other.config.details or not other.config.box_fit:
-                    return other.config
-                return replace(other.config, **{name: getattr(config, name) for name in UmbraConfig.of_details})
+                if not (config.details and other.config.box_fit):
+                    return replace(other.config, **NO_DETAILS)
+                wish = {name: getattr(config, name) for name in UmbraConfig.of_details}
+                return other.config if other.config.details else replace(other.config, **wish)
             own = {name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")}
-            return replace(other.config, **own if other.config.box_fit else own | {"details": 0})
+            return replace(other.config, **own if other.config.box_fit else own | NO_DETAILS)
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
         """An OCLOC's weights too: its object decoder gets one more channel, the shadow as it starts. Glimpses that only
-        one of the two has are left out, or begin anew."""
+        one of the two has are left out, or begin anew; so do details that are others."""
         if type(other) not in (Ocloc, Umbra):
             return None
         own, given = self.state_dict(), dict(other.state_dict())
@@ -128,9 +130,12 @@ class Umbra(Ocloc):
         if self.glimpses is None or not any(name in given for name in self.glimpse_names()):
             given = {name: value for name, value in given.items() if not name.startswith(GLIMPSES)}
             given |= {name: own[name] for name in self.glimpse_names()}
-        elif isinstance(other, Umbra) and self.config.details and not other.config.details:
+        elif isinstance(other, Umbra) and any(
+            getattr(self.config, name) != getattr(other.config, name) for name in UmbraConfig.of_details
+        ):
+            given = {name: value for name, value in given.items() if not name.startswith(OF_DETAILS)}
             given |= {name: value for name, value in own.items() if name.startswith(OF_DETAILS)}
-            given[OF_OBJECT] = self.glimpses.knowing_no_details(given[OF_OBJECT])
+            given[OF_OBJECT] = self.glimpses.knowing_other_details(given[OF_OBJECT], other.config.details)
         return self.with_own_baseline(given) if given.keys() == own.keys() else None
 
     def glimpse_names(self) -> set[str]:

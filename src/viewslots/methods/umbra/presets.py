@@ -33,17 +33,20 @@ GOING_ON = replace(UMBRA_SCHEDULE, mixture_until=0.0, costs_until=0.0)
 TUNING = Recipe(replace(GOING_ON, steps=2_000), replace(UMBRA_OPTIMISATION, decay_steps=667, warmup_steps=100))
 """The rate falls to an eighth: few scenes are seen hundreds of times."""
 
-GLIMPSE_STEPS = 5_000
-"""Of the third stage (docs/research-log.md, entries 26 and 27)."""
+GLIMPSE_STEPS, DETAIL_STEPS = 5_000, 7_000
+"""Of the third stage, and of the fourth on sets of several views (docs/research-log.md, entries 26, 27 and 39)."""
 LOOKING = {"rounds": 4, "glimpses": 3}
 """One round of Algorithm 1 more than in the stages before, and three glimpses."""
 
-DETAILS = {"dsprites": 16}
-"""Numbers of a code, on sets whose objects differ in little but their outlines (entry 36)."""
+DETAILS = 16
+"""Numbers of a code."""
+DETAILED_AT_ONCE = ("dsprites",)
+"""Sets whose objects differ in little but their outlines: details are taught with the glimpses (entry 36)."""
 DETAIL_KL = 0.3
 """What KL weights grow to while details are taught: at 1 corners become round again."""
 
 MIXED = {"clevr-mixed": "clevr-m1"}
+SEVERAL_VIEWS = (*HALF_CIRCLE, *FULL_CIRCLE, *MIXED)
 
 FLAT = {"darkest": 0.0}
 """Where nothing casts shadows."""
@@ -70,27 +73,32 @@ def single_view(data: str) -> Experiment:
     return two_stages(data, model, "ocloc-first", SINGLE_STEPS, 64, views=1, test_slots=TEST_SLOTS[data])
 
 
-def with_glimpses(trained: Experiment) -> Experiment:
-    """Glimpses for an umbra that is trained, and stays as it is: taught together, objects lose their slots."""
-    before, details = f"umbra/{trained.data}", DETAILS.get(trained.data, 0)
-    schedule = replace(GOING_ON, steps=GLIMPSE_STEPS)
-    parts: tuple[str, ...] = ("glimpses",)
-    if details:
-        schedule = replace(schedule, kl_ramp_steps=round(GLIMPSE_STEPS / DETAIL_KL))
-        parts += ("generation.f_det",)
+def taught(trained: Experiment, before: str, steps: int, details: int, by_view: bool = False) -> Experiment:
+    """Glimpses, and details if there are any, for an umbra that stays as it is: taught together, objects lose their
+    slots."""
+    parts = ("glimpses", "generation.f_det") if details else ("glimpses",)
+    ramp = round(steps / DETAIL_KL) if details else 0
     recipe: dict[str, Any] = {
         "learning_rate": 1e-3,
         "decay_factor": 0.1,
-        "decay_steps": GLIMPSE_STEPS,
+        "decay_steps": steps,
         "warmup_steps": 100,
     }
     return replace(
         trained,
-        model=replace(trained.model, details=details, **LOOKING),
-        schedule=schedule,
-        optimisation=replace(trained.optimisation, pretrained_preset=before, parts=parts, **recipe),
+        model=replace(trained.model, details=details, details_by_view=by_view, **LOOKING),
+        schedule=replace(GOING_ON, steps=steps, kl_ramp_steps=ramp),
+        optimisation=replace(trained.optimisation, pretrained_preset=f"{before}/{trained.data}", parts=parts, **recipe),
         tuning=None,
     )
+
+
+def with_glimpses(trained: Experiment) -> Experiment:
+    return taught(trained, "umbra", GLIMPSE_STEPS, DETAILS if trained.data in DETAILED_AT_ONCE else 0)
+
+
+def with_details(trained: Experiment) -> Experiment:
+    return taught(trained, "umbra-glimpses", DETAIL_STEPS, DETAILS, by_view=True)
 
 
 TRAINED = {
@@ -102,6 +110,7 @@ TRAINED = {
 EXPERIMENTS = {
     **TRAINED,
     **{f"umbra-glimpses/{made.data}": with_glimpses(made) for made in TRAINED.values()},
+    **{f"umbra-details/{data}": with_details(TRAINED[f"umbra/{data}"]) for data in SEVERAL_VIEWS},
     "umbra-tiny/clevr-m1": two_stages(
         *("clevr-m1", UmbraConfig(**vars(TINY)), "ocloc-tiny", 600, TINY_OPTIMISATION.batch_size, 1e-3),
         views=2,
