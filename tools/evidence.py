@@ -19,6 +19,7 @@ SEVERAL, GIVEN = "{split}-m{views}.json", "{split}-given{views}.json"
 QUICK, BEFORE_DETAILS = "umbra-quick", "umbra-quick, before details"
 UMBRA_QUICK = {
     QUICK: "research/details/umbra-quick-{short}-{split}-large.json",
+    f"{QUICK}, first search": "research/details/longer-{short}-{split}-large.json",
     BEFORE_DETAILS: "research/by-view/umbra-quick-{short}-{split}-large.json",
     f"{BEFORE_DETAILS}, 100 scenes": f"multi-view/results/umbra-quick-{{short}}-{SEVERAL}",
 }
@@ -74,10 +75,11 @@ JSON: command, commit, seed, hardware, intervals, both conventions. All scores a
   scene; how far, the JSON says.
 * **umbra** is ours: `umbra-quick`, one set of weights for CLEVR-M1 to M4; one set for each of dSprites, Abstract, CLEVR
   (`umbra-dsprites` and `umbra-clevr` ship). k-means is the floor. Rows "before details" are of the weights that
-  `umbra-quick` had until it learned details (research log, entry 39), which are its start.
+  `umbra-quick` had until it learned details, "first search" of its weights by a search that chose objects with details
+  (research log, entry 39).
 * **Pictures** are our renderer's. The paper's are Blender's, its sprites and its clip art the original ones.
-  With M = 4 `umbra-quick` is scored on scenes of the large splits, 120 as it ships and 400 before details, all else on
-  as many as the paper's.
+  With M = 4 `umbra-quick` is scored on scenes of the large splits, 120 as it ships, else 400; all else on as many as
+  the paper's.
 """
 
 
@@ -126,7 +128,7 @@ def beside(rows: Mapping[str, str], of_paper: Sequence[str], data: str, split: s
 def stages_before(data: str, method: str) -> str:
     if data in BEFORE:
         return BEFORE[data]
-    return BEFORE_LAST_QUICK if method == QUICK else BEFORE_QUICK
+    return BEFORE_QUICK if method.startswith(BEFORE_DETAILS) else BEFORE_LAST_QUICK
 
 
 def ours(label: str, pattern: str | None, data: str, split: str, views: int, before: str = "") -> str | None:
