@@ -54,6 +54,16 @@ def test_doctests_run() -> None:
         assert tried.failed == 0, name
 
 
+SHIPPED = sorted((ROOT / "src/viewslots/shipped").glob("*/run.json"))
+
+
+@pytest.mark.parametrize("run", SHIPPED, ids=lambda run: run.parent.name)
+def test_cards_of_shipped_models_have_the_scores_of_their_runs(run: Path) -> None:
+    scores = json.loads(run.read_text())["facts"]["scores"]
+    rows = re.findall(r"^\| (\S+) \| (\d\.\d{3}) \|$", (run.parent / "README.md").read_text(), re.M)
+    assert dict(rows) == {name: f"{score:.3f}" for name, score in scores.items()}
+
+
 def test_the_page_of_all_evidence_is_of_these_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table and row of the paper; links lead to results; two cells by hand."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
