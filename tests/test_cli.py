@@ -227,7 +227,7 @@ def test_info_describes_trained_models(capsys: pytest.CaptureFixture[str]) -> No
     found = json.loads(capsys.readouterr().out)
     assert (found["method"], found["experiment"]) == ("umbra", "umbra-glimpses/clevr-mixed")
     assert found["parameters"]["total"] == sum(part.numel() for part in load_run("umbra-quick").parameters())
-    assert found["training"]["scored_step"] == 4000
+    assert found["training"]["scored_step"] == 3600
     info(found["folder"])
     assert json.loads(capsys.readouterr().out) == found | {"model": found["folder"]}
     info("umbra")
