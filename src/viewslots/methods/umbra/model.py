@@ -19,7 +19,7 @@ from viewslots.types import SceneBatch
 F_DET = "generation.f_det."
 GLIMPSES, OF_DETAILS = ("glimpses.", F_DET), ("glimpses.to_details.", F_DET)
 """How the names of weights begin that come with glimpses, and of those that come with details."""
-NO_DETAILS = {"details": 0, "details_by_view": False}
+NO_DETAILS: dict[str, Any] = {"details": 0, "details_by_view": False}
 OF_OBJECT = "glimpses.of_object.weight"
 """That reads the codes of objects, details among them."""
 BY_GRADIENTS, BY_LOOKS = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
