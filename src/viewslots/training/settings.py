@@ -289,8 +289,10 @@ def require_parts(settings: RunSettings) -> None:
     known = {name for name, module in model.named_modules() if name and any(True for _ in module.parameters())}
     if odd := [part for part in parts if part not in known]:
         own = ", ".join(name for name, _ in model.named_children())
+        origin = "" if settings.init is None else f" (networks are those of --init {settings.init})"
         raise UserError(
-            f"optimisation.parts: {settings.method} has no part {shown(odd[0])}; it has {own}, and parts of these"
+            f"optimisation.parts: {settings.method} has no part {shown(odd[0])}; it has {own}, and parts of "
+            f"these{origin}"
         )
 
 
