@@ -7,7 +7,7 @@ The paper's curriculum: m3 goes on from m1, and m4 from m2, at two thirds of the
 by NVIDIA's multi-process service; the baseline and umbra-quick take what OCLOC leaves. m1 is trained as far as m3 needs
 it. Once WORK/enough exists, trainings stop, and what they have is scored. WORK/results then has one JSON a cell,
 WORK/figures the pictures, WORK/logs/progress.log what was done when. --small: a rehearsal of minutes on a CPU. Seed 0
-of clevr-m2 finds no objects (docs/results/multi-view).
+failed on clevr-m2 (docs/results/multi-view).
 """
 
 import argparse
@@ -92,9 +92,8 @@ class Bench:
         common += f" --repeats {answers} --batch 50"
         lines = []
         for split, slots in SLOTS.items():
-            asked = (
-                f"{common} --split {split} --slots {slots} --out {shlex.quote(str(self.work))}/results/{name}-{split}"
-            )
+            out = shlex.quote(str(self.work / "results" / f"{name}-{split}"))
+            asked = f"{common} --split {split} --slots {slots} --out {out}"
             for views in (4, 1, 2, 8):
                 lines.append(f"evaluate {asked}-m{views}.json --views {views}{'' if views == 4 else ' --no-extras'}")
             for given in (4, 1, 2) if new_views else ():
@@ -124,9 +123,7 @@ class Bench:
             made.wait()
             while not (self.kept(first, kept) or self.trained[first].is_set() or (self.work / "enough").exists()):
                 time.sleep(1)
-            self.train(
-                second, experiment, kept, later, init=first
-            )  # which says so where there is nothing to start from
+            self.train(second, experiment, kept, later, init=first)  # fails if there is nothing to start from
             self.cells(str(self.work / "runs" / second), second, later, new_views=new_views)
 
         with ThreadPoolExecutor() as pool:

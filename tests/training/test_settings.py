@@ -246,3 +246,11 @@ def test_seeds_hand_changes_on_and_resume_what_is_there(
     with pytest.raises(UserError, match="unknown section"):
         train("tiny", run=tmp_path, data="live", seeds="3,4", set_=("x=1",))
     assert not asked
+
+
+def test_a_part_that_the_given_networks_lack_is_named_with_them() -> None:
+    """Details need boxes, which an older umbra does not have."""
+    with torch.device("meta"):
+        old = trainable_class("umbra")(experiment("umbra-tiny/clevr-m1").model)
+    with pytest.raises(UserError, match=r"no part 'generation\.f_det'; .*\(networks are those of --init old\)$"):
+        plan("umbra-details/clevr-m1", init="old", start=old)
