@@ -16,12 +16,10 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PAGE = RESULTS / "evidence.md"
 
 SEVERAL, GIVEN = "{split}-m{views}.json", "{split}-given{views}.json"
-QUICK, BEFORE_DETAILS = "umbra-quick", "umbra-quick, before details"
+LATER_SETS = ("clevr-m2", "clevr-m3", "clevr-m4")
 UMBRA_QUICK = {
-    QUICK: "research/details/umbra-quick-{short}-{split}-large.json",
-    f"{QUICK}, first search": "research/details/longer-{short}-{split}-large.json",
-    BEFORE_DETAILS: "research/by-view/umbra-quick-{short}-{split}-large.json",
-    f"{BEFORE_DETAILS}, 100 scenes": f"multi-view/results/umbra-quick-{{short}}-{SEVERAL}",
+    "umbra-quick": f"multi-view/results/umbra-quick-{{short}}-{SEVERAL}",
+    "umbra-quick, 400 scenes": "multi-view/results/umbra-quick-{short}-{split}-large.json",
 }
 OURS: dict[str, dict[str, str]] = {
     "clevr-m1": {
@@ -31,7 +29,15 @@ OURS: dict[str, dict[str, str]] = {
         "k-means": f"clevr-m1/results/kmeans-{SEVERAL}",
         **UMBRA_QUICK,
     },
-    **{data: UMBRA_QUICK for data in ("clevr-m2", "clevr-m3", "clevr-m4")},
+    **{
+        data: {
+            "Baseline": f"multi-view/results/per-view-{{short}}-{SEVERAL}",
+            "Proposed": f"multi-view/results/ocloc-{{short}}-{SEVERAL}",
+            "k-means": f"multi-view/results/kmeans-{{short}}-{SEVERAL}",
+            **UMBRA_QUICK,
+        }
+        for data in LATER_SETS
+    },
     **{
         data: {
             "Slot Attn": "single-view/results/slot-attention-{data}-{split}.json",
@@ -51,13 +57,13 @@ OURS: dict[str, dict[str, str]] = {
 }
 """The file of each row by the method's name in the paper, or by ours where the paper has no such row."""
 BEFORE = {"dsprites": "15,000 + 8,000 + ", "abstract": "15,000 + 8,000 + ", "clevr": "13,000 + 8,000 + "}
-BEFORE_QUICK = "12,000 + 6,000 + 76,000 + "
-BEFORE_LAST_QUICK = f"{BEFORE_QUICK}4,000 + 7,000 + "
+BEFORE_QUICK = "12,000 + 6,000 + 76,000 + 4,000 + 7,000 + "
 """Steps of the stages before the last, of our own methods."""
+OCLOC = {"clevr-m1": "clevr-m1/results/clevr-m1", **dict.fromkeys(LATER_SETS, "multi-view/results/ocloc-{short}")}
 NEW_VIEWS = {
-    f"clevr-m{number}": {BEFORE_DETAILS: f"multi-view/results/umbra-quick-{{short}}-{GIVEN}"} for number in (1, 2, 3, 4)
+    data: {"Proposed": f"{ocloc}-{GIVEN}", "umbra-quick": f"multi-view/results/umbra-quick-{{short}}-{GIVEN}"}
+    for data, ocloc in OCLOC.items()
 }
-NEW_VIEWS["clevr-m1"]["Proposed"] = f"clevr-m1/results/clevr-m1-{GIVEN}"
 """Where the viewpoints of further pictures are estimated; the paper has OCLOC alone there."""
 OF_PAPER = "ours"
 """Our row of a method of the paper."""
@@ -70,16 +76,14 @@ JSON: command, commit, seed, hardware, intervals, both conventions. All scores a
 ([metrics](../evaluation.md#eight-metrics-two-conventions)). Made by `python tools/evidence.py`.
 
 * **Steps** are those of the model that is scored; in brackets how many of a hundred published ones that is. The
-  baseline is of compact's size.
+  baseline is of compact's size. OCLOC on CLEVR-M3 and M4 goes on from M1 and M2, whose steps are not counted here
+  ([several views](multi-view/README.md)).
 * **Answers**: plain ones are one pass, five a scene, as in the paper. Searched ones use more computation, and are one a
   scene; how far, the JSON says.
 * **umbra** is ours: `umbra-quick`, one set of weights for CLEVR-M1 to M4; one set for each of dSprites, Abstract, CLEVR
-  (`umbra-dsprites` and `umbra-clevr` ship). k-means is the floor. Rows "before details" are of the weights that
-  `umbra-quick` had until it learned details, "first search" of its weights by a search that chose objects with details
-  (research log, entry 39).
-* **Pictures** are our renderer's. The paper's are Blender's, its sprites and its clip art the original ones.
-  With M = 4 `umbra-quick` is scored on scenes of the large splits, 120 as it ships, else 400; all else on as many as
-  the paper's.
+  (`umbra-dsprites` and `umbra-clevr` ship). k-means is the floor.
+* **Pictures** are our renderer's. The paper's are Blender's, its sprites and its clip art the original ones. Rows are
+  of as many scenes as the paper's; with M = 4 `umbra-quick` is also scored on 400 others.
 """
 
 
@@ -120,15 +124,9 @@ def section(name: str, table: Mapping[str, Any]) -> Iterator[str]:
 def beside(rows: Mapping[str, str], of_paper: Sequence[str], data: str, split: str, views: int) -> Iterator[str]:
     """Those of our own methods, where they were measured."""
     for method in sorted(rows.keys() - set(of_paper)):
-        row = ours(method, rows[method], data, split, views, stages_before(data, method))
+        row = ours(method, rows[method], data, split, views, BEFORE.get(data, BEFORE_QUICK))
         if row is not None:
             yield row
-
-
-def stages_before(data: str, method: str) -> str:
-    if data in BEFORE:
-        return BEFORE[data]
-    return BEFORE_QUICK if method.startswith(BEFORE_DETAILS) else BEFORE_LAST_QUICK
 
 
 def ours(label: str, pattern: str | None, data: str, split: str, views: int, before: str = "") -> str | None:

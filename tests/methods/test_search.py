@@ -317,6 +317,9 @@ def test_the_most_likely_latents(model: Ocloc, search: Search, monkeypatch: pyte
     assert torch.equal(answer.presence, present)  # type: ignore[arg-type]
     assert torch.equal(answer.reconstruction, shown.reconstruction)
     assert torch.equal(answer.layer_masks, shown.perceived)
+    assert 0 < present.mean() < 1
+    behind = shown.order.masked_fill(present[:, None] == 0, -torch.inf)  # what is not there
+    assert torch.equal(answer.depth_order, behind)  # type: ignore[arg-type]
     assert torch.equal(found.view_codes, posterior.mu_view)
     draw = model.draw_latent_noise
 
@@ -398,7 +401,9 @@ def test_a_plain_answer_is_the_paper_s(model: Ocloc) -> None:
     state, after = generator(3), generator(3)
     answer = model.infer(batch, state).decomposition()
     assert torch.equal(answer.presence, latents.z_prs)  # type: ignore[arg-type]
-    assert torch.equal(answer.reconstruction, model.render(latents, model.annealed()).reconstruction)
+    shown = model.render(latents, model.annealed())
+    assert torch.equal(answer.reconstruction, shown.reconstruction)
+    assert torch.equal(answer.depth_order, shown.order)  # type: ignore[arg-type]
     model.draw_latent_noise(batch, after)
     assert torch.equal(state.get_state(), after.get_state())
 

@@ -176,6 +176,57 @@ def test_random_scenes_by_loops(has_background: bool) -> None:
     assert found["shadow_claimed"] == (pytest.approx(expected["shadow_claimed"]) if has_background else None)
 
 
+def slow_order_scores(prediction: Decomposition, truth: SceneTruth) -> dict[str, float]:
+    """Loops over scenes, views and pairs, from the definition."""
+    every = found = right = 0.0
+    for s in range(len(truth.segment)):
+        seen = np.stack([(truth.segment[s] == g).numpy() for g in range(truth.shapes.shape[2])], 1)
+        layers = prediction.layer_masks[s, :, 1:].numpy()
+        overlap = np.einsum("mghw,mkhw->gk", seen.astype(float), layers)
+        slot = dict(zip(*linear_sum_assignment(-overlap), strict=True))
+        for m, i, j in np.ndindex(*truth.shapes.shape[1:3], truth.shapes.shape[2]):
+            if i >= j or not truth.view_mask[s, m]:
+                continue
+            shared = np.minimum(truth.shapes[s, m, i].numpy(), truth.shapes[s, m, j].numpy()) / 255
+            mine, theirs = (np.minimum(seen[m, a] * truth.shapes[s, m, a].numpy(), truth.shapes[s, m, b].numpy()).sum()
+                            for a, b in ((i, j), (j, i)))  # fmt: skip
+            every += shared.sum()
+            if all(g in slot and prediction.presence[s, slot[g]] >= 0.5 for g in (i, j)):
+                found += shared.sum()
+                order = prediction.depth_order[s, m]
+                right += shared.sum() * bool((order[slot[i]] > order[slot[j]]) == (mine >= theirs))
+    return {"pairs_found": found / every, "order_of_found": right / found}
+
+
+@pytest.mark.parametrize("slots", [3, 5])
+def test_order_of_found_by_loops(slots: int) -> None:
+    """Objects that overlap, slots of which some are empty, and more objects than slots."""
+    rng = torch.Generator().manual_seed(slots)
+    shapes = torch.randint(0, 256, (3, 2, 4, 5, 6), generator=rng) * (torch.rand(3, 2, 4, 5, 6, generator=rng) < 0.7)
+    nearest = torch.rand(shapes.shape, generator=rng).masked_fill(shapes < 128, -1)
+    segment = torch.where(nearest.amax(2) < 0, BACK, nearest.argmax(2))
+    truth = truth_of(segment, shapes, None)
+    masks = torch.rand(3, 2, slots + 1, 5, 6, generator=rng).softmax(2)
+    prediction = replace(
+        answer_of(segment.clamp(max=slots), slots + 1),
+        layer_masks=masks,
+        presence=(torch.rand(3, slots, generator=rng) < 0.8).float(),
+        depth_order=torch.randn(3, 2, slots, generator=rng),
+    )
+    found = extras(prediction, truth)
+    for name, expected in slow_order_scores(prediction, truth).items():
+        assert 0.05 < expected < 0.95
+        assert found[name] == pytest.approx(expected), name
+    one_view = replace(truth, view_mask=torch.tensor([[True, False]] * 3))
+    assert extras(prediction, one_view)["pairs_found"] == pytest.approx(
+        slow_order_scores(
+            replace(prediction, layer_masks=masks * torch.tensor([1.0, 0])[:, None, None, None]), one_view
+        )["pairs_found"]
+    )
+    for lacking in ({"presence": None}, {"depth_order": None}):
+        assert extras(replace(prediction, **lacking), truth)["order_of_found"] is None
+
+
 def test_picture_errors_by_hand(toy: SceneTruth) -> None:
     """Errors 0.1 and 0.2 in two pictures: mean square 0.025; PSNR 20 dB and 13.98 dB. 1.5 is shown as 1."""
     image = torch.ones(1, 3, 3, 2, 3)

@@ -22,7 +22,7 @@ from viewslots.errors import UserError
 from viewslots.files import sha256
 from viewslots.methods.contract import Search
 from viewslots.methods.kmeans.model import KMeansMethod
-from viewslots.metrics.extras import MASK_SCORES
+from viewslots.metrics.extras import MASK_SCORES, ORDER_SCORES
 from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol import evaluate as protocol
@@ -238,7 +238,7 @@ def test_viewpoint_estimation_scores_the_last_views(store: Store) -> None:
     assert {(asked[0], tuple(asked[3])) for asked in method.asked} == {("infer", (0, 1, 2)), ("new", (4, 5))}
     assert found.one(0)["paper"]["ARI-A"] == found.one(0)["extras"]["identity"] == 1.0
     shadows = {"ari_a_without_shadows", "shadow_claimed"}
-    assert set(found.one(0)["extras"]) == {*MASK_SCORES, *shadows, "identity", "mse", "psnr", "ssim"}
+    assert set(found.one(0)["extras"]) == {*MASK_SCORES, *ORDER_SCORES, *shadows, "identity", "mse", "psnr", "ssim"}
 
 
 def test_without_extras_nothing_else_is_asked(store: Store) -> None:
@@ -263,11 +263,12 @@ def test_without_complete_shapes(store: Store, monkeypatch: pytest.MonkeyPatch) 
     whole = evaluate(Guessing(), store, PLAN)
     without(monkeypatch, "shapes", "overlap")
     found = evaluate(Guessing(), store, PLAN)
-    lost = {"paper": {"IoU", "F1", "OOA"}, "pooled": {"IoU", "F1", "OOA", "ARI-O", "AMI-O"}, "extras": set()}
+    lost = {"paper": {"IoU", "F1", "OOA"}, "pooled": {"IoU", "F1", "OOA", "ARI-O", "AMI-O"}, "extras": {*ORDER_SCORES}}
     for kind, names in lost.items():
         expected = {name: None if name in names else value for name, value in whole.one(1)[kind].items()}
         assert found.one(1)[kind] == pytest.approx(expected, abs=1e-12)
-    assert found.missing == {"shapes": ["IoU", "F1", "OOA", "pooled ARI-O", "pooled AMI-O", "by_occlusion"]}
+    without_shapes = ["IoU", "F1", "OOA", *ORDER_SCORES, "pooled ARI-O", "pooled AMI-O", "by_occlusion"]
+    assert found.missing == {"shapes": without_shapes}
     written = summary(found, seed=0)
     assert written["by_occlusion"] == {}
     assert written["by_objects"]
@@ -578,7 +579,11 @@ def test_missing_truth_is_told_in_one_line(
     (line,) = printed.err.splitlines()
     assert "null" not in printed.out, "what was not measured is not printed"
     assert {"ARI-A", "IoU"} & set(json.loads(printed.out)["paper"]) == {"ARI-A"}
-    assert "missing: shapes (IoU, F1, OOA, pooled ARI-O, pooled AMI-O, by_occlusion), num_objects (by_objects)" in line
+    assert (
+        lost = "IoU, F1, OOA, pairs_found, order_of_found, pooled ARI-O, pooled AMI-O, by_occlusion"
+        assert f"missing: shapes ({lost}), num_objects (by_objects)" in line
+        in line
+    )
     assert set(json.loads((tmp_path / "floor.json").read_text())["missing"]) == {"shapes", "num_objects"}
 
 
@@ -612,9 +617,11 @@ def test_time_of_a_training_from_its_rows(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 200, "ki')
     assert training_seconds(file) == 20.0
     (tmp_path / "config.json").write_text(json.dumps({"kind": "viewslots run", "config": {"schedule": {"steps": 150}}}))
-    assert first_stage(str(tmp_path)) == {"init": tmp_path.name, "init_steps": 150, "init_seconds": 20.0}
-    assert first_stage("/not/here") == {"init": "here", "init_steps": None, "init_seconds": None}
-    assert set(first_stage(None).values()) == {None}
+    begun = {"init": str(tmp_path)}
+    assert first_stage(begun) == {"init": tmp_path.name, "init_steps": 150, "init_seconds": 20.0}
+    assert first_stage(begun | {"init_step": 100})["init_steps"] == 100  # kept on the way, or the best
+    assert first_stage({"init": "/not/here"}) == {"init": "here", "init_steps": None, "init_seconds": None}
+    assert set(first_stage({}).values()) == {None}
     file.write_text("")
     assert training_seconds(file) is None
 

@@ -33,7 +33,7 @@ def test_recorded_runs_open(path: Path) -> None:
     again = json.loads(json.dumps(settings.to_json()))
     unsaid = {"clip_norm": 0.0, "neighbours": 1.0, "neighbour_steps": 0, "parts": []}
     assert {name: again["optimisation"].pop(name) for name in unsaid} == unsaid
-    assert (again.pop("tunes"), again.pop("first")) == (False, None)
+    assert (again.pop("tunes"), again.pop("first"), again.pop("init_step")) == (False, None, None)
     later = {name for name in again["model"] if name.startswith(("glimpse", "box", "details"))} - config["model"].keys()
     assert not any(again["model"][name] for name in later & {"glimpses", "box_fit", "details"})
     again["model"] = {name: value for name, value in again["model"].items() if name not in later}
@@ -118,3 +118,7 @@ def test_second_stages_know_old_runs_by_their_full_name(
         assert all(value.equal(kept[f"model.{key}"]) for key, value in model.state_dict().items())
     for other in ({"pretrained_preset": "ocloc/clevr-m1"}, {"pretrained_step": 0}):  # the latter asks for the best
         assert pinned_model(first, replace(wish.optimisation, **other)) is None
+    best = json.loads((first / "best.json").read_text())["step"]
+    for preset, step in {"second": 5, "tiny": best}.items():  # which its results will name
+        train(preset, run=tmp_path / preset, data=shapes, steps=1, batch=2, device="cpu", init=str(first))
+        assert read_run_config(tmp_path / preset)["init_step"] == step

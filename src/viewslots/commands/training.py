@@ -230,7 +230,8 @@ def open_run(run: Path, given: dict[str, Any], device: str, fast: bool, resume: 
 
     if not resume:
         start = None if "init" not in given else weights_of(given["init"], given.get("preset"))
-        settings = new_settings(given, "bf16" if device == "cuda" else "fp32", fast, start and start[0])
+        known = {} if start is None else {"start": start.model, "init_step": start.step}
+        settings = new_settings(given | known, "bf16" if device == "cuda" else "fp32", fast)
         ranks.part(settings.batch)
         weights = first_weights(settings, start)
         folder = RunFolder.create(run, settings.to_json())
@@ -247,26 +248,36 @@ def open_run(run: Path, given: dict[str, Any], device: str, fast: bool, resume: 
         raise
 
 
-def weights_of(init: str, preset: str | None) -> tuple["Model", str]:
-    """The model behind --init and where it comes from: the step that the experiment asks for where that run has kept
-    it, else its best model."""
+@dataclass(frozen=True)
+class Start:
+    """The model behind --init."""
+
+    model: "Model"
+    step: int | None
+    origin: str
+    """Both in words."""
+
+
+def weights_of(init: str, preset: str | None) -> Start:
+    """The step that the experiment asks for where that run has kept it, else its best model."""
     from viewslots.experiments import experiment
+    from viewslots.protocol.subject import scored_step
     from viewslots.runs import load_run
     from viewslots.training.start import pinned_model
 
     pinned = None if preset is None else pinned_model(Path(init), experiment(preset).optimisation)
     if pinned is not None:
-        return pinned[0], f"step {pinned[1]} of {init}, kept for this"
-    return load_run(init), f"the best model of {init}"
+        return Start(*pinned, f"step {pinned[1]} of {init}, kept for this")
+    return Start(load_run(init), scored_step(init, "best"), f"the best model of {init}")
 
 
-def first_weights(settings: "RunSettings", start: tuple["Model", str] | None) -> "Model | None":
+def first_weights(settings: "RunSettings", start: Start | None) -> "Model | None":
     """Those of --init, if they fit; says what is carried over."""
     from viewslots.training.start import begun_anew, require_fit
 
     if start is None:
         return None
-    weights, origin = start
+    weights = start.model
     require_fit(settings, weights)
     theirs = vars(weights.config)
     others = [
@@ -274,7 +285,7 @@ def first_weights(settings: "RunSettings", start: tuple["Model", str] | None) ->
     ]
     anew = begun_anew(settings, weights)
     say(
-        f"starting from {origin}"
+        f"starting from {start.origin}"
         + (f", which had another {', '.join(others)}" if others else "")
         + (f"; all its weights but {', '.join(anew)}, which begins anew" if anew else "")
     )

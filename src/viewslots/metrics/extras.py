@@ -14,7 +14,18 @@ from torch import Tensor
 from viewslots.data.dataset import SceneTruth
 from viewslots.metrics.lpips import Lpips
 from viewslots.metrics.masks import best_overlaps, fg_ari, matched_overlaps, pixel_tables
-from viewslots.metrics.objects import assign, require_numbers, true_objects
+from viewslots.metrics.objects import (
+    PRESENT,
+    UNMATCHED,
+    assign,
+    of_objects,
+    pair_overlaps,
+    pairs_in,
+    require_numbers,
+    rightly_ordered,
+    true_objects,
+)
+from viewslots.metrics.score import comparisons, soft_match
 from viewslots.metrics.segmentation import adjusted_rand, contingency, partition
 from viewslots.metrics.ssim import structural_similarity
 from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneBatch
@@ -28,6 +39,8 @@ FAINTEST = 1e-10
 """Squared error below which pictures count as equal: no PSNR above 100 dB."""
 MASK_SCORES = ("fg_ari", "mbo", "miou", "picture_fg_ari", "picture_mbo", "picture_miou")
 """Of the pictures that a method was given, by hard masks and the segment."""
+ORDER_SCORES = ("pairs_found", "order_of_found")
+"""What OOA mixes: how much of it two found objects decide, and how often these are in the right order."""
 NOVEL_SCORES = ("novel_view_psnr", "novel_view_ssim", "novel_view_ari", "novel_view_fg_ari")
 """Of pictures that it was not given."""
 
@@ -107,6 +120,7 @@ def scene_extras(
                 "ari_a_without_shadows": ari_without_shadows(layer, prediction.layer_masks.shape[2], truth),
                 "shadow_claimed": shadow_claimed(layer, prediction.has_background, truth),
                 "identity": identity(layer, prediction, truth),
+                **order_scores(prediction, truth),
                 "mse": squared_error(prediction.reconstruction, batch),
                 "psnr": signal_to_noise(prediction.reconstruction, batch),
                 "ssim": similarity(prediction.reconstruction, batch),
@@ -204,6 +218,27 @@ def identity(layer: Int[Tensor, "B M H W"], prediction: Decomposition, truth: Sc
     visible = counts.sum(3) > 0
     kept = visible & (own > 0) & (own == counts.amax(3)) & (slot >= 0)[:, None]
     return Ratio.of(kept.sum((1, 2)), visible.sum((1, 2)))
+
+
+def order_scores(prediction: Decomposition, truth: SceneTruth) -> dict[str, Ratio]:
+    """Of the pairs of overlapping objects, weighed as in pooled OOA: those of two objects whose slots are present, and
+    those of them in the right order. Other pairs have no order that was seen."""
+    answered = prediction.depth_order is not None and prediction.presence is not None
+    if not answered or truth.scene_segment is None or truth.shapes is None:
+        return dict.fromkeys(ORDER_SCORES, Ratio.nothing(len(prediction.layer_masks)))
+    sums = []
+    for views in comparisons(prediction, truth):
+        assert views.shapes is not None
+        assert views.order is not None
+        assert views.presence is not None
+        slot = soft_match(views)
+        present = (of_objects(views.presence, slot) >= PRESENT) & (slot != UNMATCHED)
+        overlaps, both = pair_overlaps(views.segment, views.shapes), pairs_in(present[views.scene])
+        right = both & rightly_ordered(overlaps.front, views.order, slot[views.scene])
+        weights = [overlaps.region * kind for kind in (torch.ones_like(both), both, right)]
+        sums.append(torch.stack([views.by_scene(weight.sum(1)) for weight in weights]))
+    every, found, right = torch.cat(sums, 1)
+    return dict(zip(ORDER_SCORES, (Ratio.of(found, every), Ratio.of(right, found)), strict=True))
 
 
 def squared_errors(reconstruction: Float[Tensor, "B M 3 H W"], batch: SceneBatch) -> Float64[Tensor, "B M"]:

@@ -160,9 +160,13 @@ def rightly_ordered(
     front: Bool[Tensor, "V Q"], order: Float[Tensor, "V K"], slot: Int[Tensor, "V G"]
 ) -> Bool[Tensor, "V Q"]:
     """Pairs that the slots of a prediction order as the truth does; pairs with an unmatched object are wrong."""
-    first, second = pairs(slot.shape[1], slot.device)
-    matched = slot != UNMATCHED
-    return (in_front(of_objects(order, slot)) == front) & matched[:, first] & matched[:, second]
+    return (in_front(of_objects(order, slot)) == front) & pairs_in(slot != UNMATCHED)
+
+
+def pairs_in(objects: Bool[Tensor, "V G"]) -> Bool[Tensor, "V Q"]:
+    """Pairs of two of these objects."""
+    first, second = pairs(objects.shape[1], objects.device)
+    return objects[:, first] & objects[:, second]
 
 
 def visible_objects(table: Float64[Tensor, "S G L"]) -> Int[Tensor, "S"]:

@@ -219,6 +219,11 @@ def match(prediction: Decomposition, truth: SceneTruth) -> Int[Tensor, "S G"]:
     return torch.cat([assign(tables_of(views).objects) for views in comparisons(prediction, truth)])
 
 
+def soft_match(views: Comparison) -> Int[Tensor, "S G"]:
+    """The matching of "pooled"."""
+    return assign(views.by_scene(soft_overlap(views.visible(), views.object_layers)))
+
+
 def score_scenes(prediction: Decomposition, truth: SceneTruth) -> SceneScores:
     """All metrics of every scene, on the device of the arguments.
 
@@ -249,8 +254,7 @@ class _Counted:
 
 def _counted(views: Comparison) -> _Counted:
     tables = tables_of(views)
-    hard = assign(tables.objects)
-    soft = assign(views.by_scene(soft_overlap(views.visible(), views.object_layers)))
+    hard, soft = assign(tables.objects), soft_match(views)
     ordered = None if views.order is None else views.shapes
     overlaps = None if ordered is None else pair_overlaps(views.segment, ordered)
     count, shapes = _count(views, tables.every), _shapes(views, hard)

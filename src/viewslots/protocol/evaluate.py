@@ -24,6 +24,7 @@ from viewslots.methods.contract import Method, NewViewsAnswer, ViewpointAnswer
 from viewslots.metrics.extras import (
     MASK_SCORES,
     NOVEL_SCORES,
+    ORDER_SCORES,
     Ratio,
     SceneRatios,
     hidden_share,
@@ -59,14 +60,15 @@ NEEDED_FOR = {
         "ari_a_without_shadows",
         "shadow_claimed",
         "identity",
+        *ORDER_SCORES,
         *NOVEL_MASKS,
         "by_occlusion",
     ),
-    "shapes": ("IoU", "F1", "OOA", "pooled ARI-O", "pooled AMI-O", "by_occlusion"),
+    "shapes": ("IoU", "F1", "OOA", *ORDER_SCORES, "pooled ARI-O", "pooled AMI-O", "by_occlusion"),
     "shadows": ("ari_a_without_shadows", "shadow_claimed"),
     "camera": CAMERA_SCORES,
     "num_objects": ("by_objects",),
-    "identities": (*METRICS, "fg_ari", "mbo", "miou", "ari_a_without_shadows", "identity"),
+    "identities": (*METRICS, "fg_ari", "mbo", "miou", "ari_a_without_shadows", "identity", *ORDER_SCORES),
 }
 """Kinds of truth, and the scores that a data set without them cannot have."""
 
@@ -205,7 +207,7 @@ def missing_scores(unknown: frozenset[str], method: Method, plan: Plan) -> dict[
     """By kind of truth that is not known: the scores that this plan would have had with it, each named once."""
     asked = {*METRICS, "pooled ARI-O", "pooled AMI-O", "by_objects", "by_occlusion"}
     if plan.extras:
-        asked |= {*MASK_SCORES, "ari_a_without_shadows", "shadow_claimed", "identity"}
+        asked |= {*MASK_SCORES, *ORDER_SCORES, "ari_a_without_shadows", "shadow_claimed", "identity"}
         if method.shows_new_views and plan.new_views is None:
             asked |= set(NOVEL_MASKS)
         if method.has_viewpoints and plan.new_views is None:

@@ -61,20 +61,20 @@ def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[
         "seconds": training_seconds(run / METRICS_FILE),
         "seed": config.get("seed"),
         "tuned": config.get("tunes") is True,
-        **(first_stage(config.get("init")) if before is None else stage_before(before, run / FIRST)),
+        **(first_stage(config) if before is None else stage_before(before, run / FIRST)),
         "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
         "data_sha256": config.get("data_sha256"),
         "live": config.get("data") == "live",
     }
 
 
-def first_stage(init: object) -> dict[str, Any]:
-    """Where the first weights came from, and what that run took, where it still lies."""
+def first_stage(config: dict[str, Any]) -> dict[str, Any]:
+    """Where the first weights came from, at which step, and what that run took, where it still lies."""
+    init, step = config.get("init"), config.get("init_step")
     if not isinstance(init, str):
         return {"init": None, "init_steps": None, "init_seconds": None}
-    return stage_before(run_preset(init) if (Path(init) / CONFIG).is_file() else {}, Path(init)) | {
-        "init": Path(init).name
-    }
+    facts = stage_before(run_preset(init) if (Path(init) / CONFIG).is_file() else {}, Path(init))
+    return facts | {"init": Path(init).name} | ({"init_steps": step} if type(step) is int else {})
 
 
 def stage_before(config: dict[str, Any], run: Path) -> dict[str, Any]:

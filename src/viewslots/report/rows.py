@@ -38,6 +38,8 @@ EXTRAS = {
     "ari_a_without_shadows": ("ARI-A without the shadow pixels", 3),
     "shadow_claimed": ("share of the true shadow that objects claim", 3),
     "identity": ("identity over views: objects that keep their slot", 3),
+    "pairs_found": ("overlapping pairs of which both objects were found", 3),
+    "order_of_found": ("order of the pairs of which both were found", 3),
     "mse": ("reconstruction, mean squared error", 5),
     "psnr": ("reconstruction, PSNR in dB", 2),
     "ssim": ("reconstruction, SSIM", 3),

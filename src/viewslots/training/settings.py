@@ -60,8 +60,10 @@ class RunSettings:
     """Whether it starts from a trained model of its own kind: the start is then validated too, and may be the best."""
     first: "RunSettings | None" = None
     """The stage before, whose best model this one starts from; its folder is first/ of this one's."""
+    init_step: int | None = None
+    """The step that the first weights had in their own run; None where nothing tells."""
 
-    section, later = "run", frozenset({"tunes", "first"})
+    section, later = "run", frozenset({"tunes", "first", "init_step"})
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -207,6 +209,7 @@ def plan_stage(
     views: int | None = None,
     seed: int = 0,
     init: str | None = None,
+    init_step: int | None = None,
     start: TrainableMethod[Any] | None = None,
     first: RunSettings | None = None,
     slots: int | None = None,
@@ -252,6 +255,7 @@ def plan_stage(
         log_every=max(1, min(length // 20, 100)),
         tunes=tunes,
         first=first,
+        init_step=init_step,
     )
     pictures = sides(chosen.model.image_size) if pictures is None else pictures
     if IMAGE_SIZE not in (changes or {}) and pictures != sides(settings.model.image_size):

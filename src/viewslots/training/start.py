@@ -38,15 +38,12 @@ FREE = ("precision", "validate_every", "checkpoint_every")
 """What may change when a run goes on; everything else decides its result and must agree."""
 
 
-def new_settings(given: dict[str, Any], precision: Precision, fast: bool, start: Model | None = None) -> RunSettings:
-    """`given` holds arguments of plan_run; `precision` counts where it says nothing of it. Nothing is written yet.
-
-    `start`: the model behind --init.
-    """
+def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> RunSettings:
+    """`given` holds arguments of plan_run; `precision` counts where it says nothing of it. Nothing is written yet."""
     for name, word in (("preset", "an experiment (`viewslots train --help` has them)"), ("data", "--data DIR or live")):
         if name not in given:
             raise UserError(f"a new run needs {word}; to go on with one, add --resume")
-    given = {"precision": precision, "fast": fast, "start": start} | given
+    given = {"precision": precision, "fast": fast} | given
     world = plan_run(**given, stored_views=1, data_sha256=None).world  # also refuses what cannot be
     given["data"] = LIVE if given["data"] == LIVE else str(Path(given["data"]).resolve())
     size = data_size(given["data"], world)
