@@ -579,11 +579,8 @@ def test_missing_truth_is_told_in_one_line(
     (line,) = printed.err.splitlines()
     assert "null" not in printed.out, "what was not measured is not printed"
     assert {"ARI-A", "IoU"} & set(json.loads(printed.out)["paper"]) == {"ARI-A"}
-    assert (
-        lost = "IoU, F1, OOA, pairs_found, order_of_found, pooled ARI-O, pooled AMI-O, by_occlusion"
-        assert f"missing: shapes ({lost}), num_objects (by_objects)" in line
-        in line
-    )
+    lost = "IoU, F1, OOA, pairs_found, order_of_found, pooled ARI-O, pooled AMI-O, by_occlusion"
+    assert f"missing: shapes ({lost}), num_objects (by_objects)" in line
     assert set(json.loads((tmp_path / "floor.json").read_text())["missing"]) == {"shapes", "num_objects"}
 
 
