@@ -57,11 +57,11 @@ class Served:
 
 
 @contextmanager
-def serving(*words: str, end: signal.Signals = signal.SIGTERM) -> Iterator[Served]:
-    """`viewslots explore` of the faster model, in a process of its own. It leaves nothing on the disk."""
+def serving(*words: str, model: str = "compact", end: signal.Signals = signal.SIGTERM) -> Iterator[Served]:
+    """`viewslots explore` of a fast model, in a process of its own. It leaves nothing on the disk."""
     with tempfile.TemporaryDirectory() as name:
         process = subprocess.Popen(
-            [sys.executable, "-m", "viewslots", "explore", "compact", "--port", "0", "--device", "cpu", *words],
+            [sys.executable, "-m", "viewslots", "explore", model, "--port", "0", "--device", "cpu", *words],
             env={**os.environ, "TMPDIR": name},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -516,3 +516,17 @@ def test_a_page_for_others_asks_for_its_token(page: Page) -> None:
         assert page.url == f"{address}/"
         upload(page, ("a.png", png((10, 220, 10))))
         expect(page.locator("#notice")).to_contain_text("Do not trust")
+
+
+def test_a_model_of_single_pictures_is_offered_one(page: Page) -> None:
+    """And no camera: it knows nothing of viewpoints."""
+    with serving(model="umbra-clevr") as server:
+        page.set_default_timeout(PATIENCE)
+        page.goto(server.address)
+        expect(page.locator("#picture img")).to_be_visible()
+        for name in ("pictures", "pad", "stand", "share"):
+            expect(page.locator(f"#{name}")).not_to_be_visible()
+        before = shown(page)
+        upload(page, ("a.png", png((10, 220, 10))))
+        expect(page.locator("#own")).to_contain_text("One picture of a scene.")
+        changed(page, before)

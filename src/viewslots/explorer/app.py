@@ -74,7 +74,7 @@ class Page:
         self.sessions = Sessions(lambda: self.opened(FIRST_SCENE, PICTURES))
         self.turns, self.pace = Turns(), Pace()
         self.gone: deque[str] = deque(maxlen=MOST_GONE)
-        controls = laid_out(explorer.reader.view_dim)
+        controls = laid_out(explorer.reader.view_dim, explorer.reader.single)
         self.look, self.scene, self.camera = controls.look, controls.scene, controls.camera
         self.report, self.mix = controls.report, controls.mix
         self.everything = controls.everything()
@@ -313,7 +313,7 @@ def whole(number: Any) -> int:
 
 def file_paths(files: Any) -> list[str]:
     """Where the framework has put uploads; whatever else a request holds there is none."""
-    items = files if isinstance(files, list) else []
+    items = files if isinstance(files, list) else [files]
     paths = [item.get("path") for item in items if isinstance(item, dict)]
     return [path for path in paths if isinstance(path, str)]
 

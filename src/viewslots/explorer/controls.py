@@ -24,6 +24,9 @@ INTRODUCTION = """# viewslots: turn the camera
 A model was shown a few pictures of one scene, taken from places it was not told. Here you see what it understood: which
 objects there are, what hides behind what, and how all of it looks from somewhere else. Nobody ever told it what an
 object is."""
+OF_ONE_PICTURE = """# viewslots: take a picture apart
+A model was shown one picture of a scene. Here you see what it understood: which objects there are, and what hides
+behind what. Nobody ever told it what an object is."""
 CAMERA = """Drag the dot, or use its arrow keys: left and right, up and down are the two directions in which the given
 pictures differ most. Rings with numbers are the places of the pictures. Beyond the dashed line the model guesses: 99 of
 100 viewpoints that it knows lie within. The sliders are the same directions, and finer ones."""
@@ -105,17 +108,17 @@ def parts_of(group: Any) -> Iterator[Any]:
         yield from value if isinstance(value, tuple) else (value,)
 
 
-def laid_out(directions: int) -> Controls:
+def laid_out(directions: int, single: bool) -> Controls:
     """Wide: the large picture on the left stays in sight beside all controls and facts on the right; pictures below.
-    Narrow: the large picture stays at the top."""
-    gr.Markdown(INTRODUCTION)
+    Narrow: the large picture stays at the top. `single`: a model of single pictures has no camera to move."""
+    gr.Markdown(OF_ONE_PICTURE if single else INTRODUCTION)
     notice = gr.HTML(elem_id="notice", js_on_load=None)
     with gr.Row(elem_classes="vs-columns"):
         with gr.Column(scale=5, min_width=320, elem_classes="vs-stays"):
             look = picture_parts(notice)
         with gr.Column(scale=4, min_width=320):
-            scene = scene_parts()
-            camera = camera_parts(directions)
+            scene = scene_parts(single)
+            camera = camera_parts(directions, single)
             mix = mix_parts()
             facts = gr.HTML(elem_id="facts", js_on_load=None)
     given, layers = gr.HTML(elem_id="given", js_on_load=None), gr.HTML(elem_id="layers", js_on_load=None)
@@ -141,32 +144,40 @@ def inset(text: str) -> None:
     gr.HTML(text, js_on_load=None, elem_classes="vs-inset")
 
 
-def slider(least: float, most: float, value: float, step: float, label: str, name: str) -> gr.Slider:
+def slider(
+    least: float, most: float, value: float, step: float, label: str, name: str, visible: bool = True
+) -> gr.Slider:
     """Without the framework's reset button, which would move the slider but not the picture."""
-    return gr.Slider(least, most, value, step=step, label=label, elem_id=name, min_width=120, buttons=[])
+    return gr.Slider(
+        least, most, value, step=step, label=label, elem_id=name, min_width=120, buttons=[], visible=visible
+    )
 
 
-def scene_parts() -> SceneParts:
+def scene_parts(single: bool) -> SceneParts:
+    asked_for = (
+        "One picture of a scene" if single else f"One to {MOST_FILES} pictures of one scene from different sides"
+    )
     with gr.Group():
         inset("<h3>Choose a scene</h3>")
         with gr.Row():
             number = scene_number(FIRST_SCENE, "Scene number", "number")
-            pictures = slider(1, MOST_PICTURES, PICTURES, 1, "Pictures it is shown", "pictures")
+            pictures = slider(1, MOST_PICTURES, PICTURES, 1, "Pictures it is shown", "pictures", visible=not single)
         with gr.Row():
             open_it = gr.Button("Show this scene", variant="primary", elem_id="open", min_width=120)
             surprise = gr.Button("Surprise me", elem_id="surprise", min_width=120)
         with gr.Accordion("Or use your own pictures", open=False, elem_id="own"):
             gr.Markdown(
-                f"One to {MOST_FILES} pictures of one scene from different sides, or a short video. Of each the middle "
+                f"{asked_for}{'' if single else ', or a short video'}. {'Its' if single else 'Of each the'} middle "
                 "is cut out in the shape that the model knows, and read; then the files are thrown away: nothing is "
                 "kept on disk or sent elsewhere."
             )
-            files = gr.File(file_count="multiple", label="Your pictures or video", height=120, elem_id="files")
+            label = "Your picture" if single else "Your pictures or video"
+            files = gr.File(file_count="single" if single else "multiple", label=label, height=120, elem_id="files")
     return SceneParts(number, pictures, open_it, surprise, files)
 
 
-def camera_parts(directions: int) -> CameraParts:
-    with gr.Group():
+def camera_parts(directions: int, single: bool) -> CameraParts:
+    with gr.Group(visible=not single):
         inset("<h3>Move the camera</h3>")
         stand = gr.Radio([], label="Stand where a picture was taken", elem_id="stand")
         pad = gr.HTML(
