@@ -313,6 +313,9 @@ def test_learning_rates_of_the_published_runs() -> None:
     assert first.learning_rate_at(5_000) == pytest.approx(4e-4 * 0.5**0.1 * 0.5)
     assert first.learning_rate_at(50_000) == pytest.approx(2e-4)
     assert (first.views_at(9_999, 4), first.views_at(10_000, 4)) == (1, 4)
+    few = replace(first, single_view_steps=2, fewest_views=2)
+    assert [few.views_at(step, 4) for step in range(9)] == [1, 1, 4, 2, 3, 4, 2, 3, 4]
+    assert [few.views_at(step, 1) for step in range(2, 5)] == [1, 1, 1]  # no more than there are
     assert [first.within_at(step) for step in (0, 50_000)] == [1.0, 1.0]
     near = replace(first, neighbours=0.2, neighbour_steps=1_000)
     assert [near.within_at(step) for step in (0, 500, 1_000, 5_000)] == pytest.approx([0.2, 0.6, 1.0, 1.0])

@@ -562,6 +562,31 @@ def test_views_asked_for(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFix
     refuse("run.views cannot be 0", "tiny", run=tmp_path / "none", data=str(shapes), views=0)
 
 
+def test_views_in_turn(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One to three, after the phase with one; a run that goes on ends as one in one go, and the last is the best."""
+    wish = settings(shapes, views=3, changes={"optimisation.fewest_views": 1, "optimisation.single_view_steps": 2})
+    shown, step = [], EagerStep.__call__
+    monkeypatch.setattr(
+        EagerStep, "__call__", lambda self, *given: shown.append(given[0].image.shape[1]) or step(self, *given)
+    )
+    training = run(wish, tmp_path / "run")
+    assert shown == [1, 1, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3]
+    halfway = make(wish, tmp_path / "again")
+    restore_state(load_step(tmp_path / "run" / "checkpoints", 6), halfway.parts.model, halfway.parts.optimisers)
+    halfway.folder.close()
+    for number in range(6, 12):
+        views = wish.views_at(number)
+        halfway.parts.step(
+            halfway.parts.feed(number, views),
+            halfway.parts.noise(number, views),
+            wish.schedule.at(number),
+            wish.optimisation.learning_rates_at(number + 1),
+        )
+    found = training.parts.model.state_dict()
+    assert all(torch.equal(value, found[name]) for name, value in halfway.parts.model.state_dict().items())
+    assert [wish.single_view(number) for number in (1, 2, 3)] == [True, False, False]  # a step of one view counts
+
+
 SMALL_UMBRA = ("model.image_size=32", "model.object_decoder.final_scale=1", "model.background_decoder.final_scale=1")
 
 

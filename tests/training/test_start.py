@@ -31,7 +31,7 @@ def test_recorded_runs_open(path: Path) -> None:
     config = read_run_config(path.parent)
     settings = RunSettings.from_json(config)
     again = json.loads(json.dumps(settings.to_json()))
-    unsaid = {"clip_norm": 0.0, "neighbours": 1.0, "neighbour_steps": 0, "parts": []}
+    unsaid = {"clip_norm": 0.0, "fewest_views": 0, "neighbours": 1.0, "neighbour_steps": 0, "parts": []}
     assert {name: again["optimisation"].pop(name) for name in unsaid} == unsaid
     assert (again.pop("tunes"), again.pop("first"), again.pop("init_step")) == (False, None, None)
     later = {name for name in again["model"] if name.startswith(("glimpse", "box", "details"))} - config["model"].keys()

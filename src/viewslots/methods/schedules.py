@@ -83,6 +83,9 @@ class Optimisation:
     warmup_steps: Whole = 10_000
     single_view_steps: Whole = 10_000
     """During the first steps only one view of each scene is used."""
+    fewest_views: Whole = 0
+    """Later steps take so many views of each scene, one more at each step up to all of the run, and begin again; 0:
+    always all."""
     neighbours: Share = 1.0
     """The views of a scene come from a run of neighbouring ones: at first this share of all that are stored ..."""
     neighbour_steps: Whole = 0
@@ -96,7 +99,7 @@ class Optimisation:
     parts: tuple[str, ...] = ()
     """Train these parts of the model alone, such as `glimpses`; none trains all of it."""
 
-    section, later = "optimisation", frozenset({"clip_norm", "neighbours", "neighbour_steps", "parts"})
+    section, later = "optimisation", frozenset({"clip_norm", "fewest_views", "neighbours", "neighbour_steps", "parts"})
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -116,7 +119,10 @@ class Optimisation:
         return (self.learning_rate_at(step),)
 
     def views_at(self, step: int, views: int) -> int:
-        return 1 if step < self.single_view_steps else views
+        if step < self.single_view_steps:
+            return 1
+        fewest = min(self.fewest_views or views, views)
+        return fewest + step % (views - fewest + 1)
 
     def within_at(self, step: int) -> float:
         """The share of neighbouring views among which those of a step are drawn."""

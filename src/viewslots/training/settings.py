@@ -39,7 +39,7 @@ class RunSettings:
     optimisation: Optimisation
     """Its batch size is that of all ranks together."""
     views: int
-    """M after the single-view phase."""
+    """M after the single-view phase, at most."""
     data: str
     """Folder of a data set, or `live`."""
     data_sha256: str | None
@@ -97,7 +97,7 @@ class RunSettings:
 
     def single_view(self, step: int) -> bool:
         """Whether the step belongs to the phase in which a model of several views sees one only."""
-        return self.views_at(step) < self.views
+        return self.views > 1 and step < self.optimisation.single_view_steps
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
