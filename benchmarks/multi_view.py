@@ -5,16 +5,13 @@ every cell of the multi-view tables, and figures, on one GPU.
 
 The paper's curriculum: m3 goes on from m1, and m4 from m2, at two thirds of their steps. All trainings run side by side
 by NVIDIA's multi-process service; the baseline and umbra-quick take what OCLOC leaves. m1 is trained as far as m3 needs
-it. Seed 0 failed on clevr-m2 (docs/results/multi-view), so there OCLOC is begun twice; a fifth of the way the one that
-knows the background better goes on. After --seconds trainings stop, and what they have is scored. WORK/results has one
-JSON a cell, WORK/figures the pictures, WORK/logs/progress.log what was done when. --small: a rehearsal of minutes on a
-CPU.
+it, m2 with the start of umbra's first stage: as published two seeds came to nothing (docs/results/multi-view). After
+--seconds trainings stop, and what they have is scored. WORK/results has one JSON a cell, WORK/figures the pictures,
+WORK/logs/progress.log what was done when, with exit codes. --small: a rehearsal of minutes on a CPU.
 """
 
 import argparse
-import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -23,25 +20,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 KINDS, NUMBERS = ("ocloc", "per-view"), (1, 2, 3, 4)
-NUMBER = re.compile(r"-m(\d)")
 SLOTS = {"test1": 7, "test2": 11}
 LATER = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
 """Of processes that give way to the others on the GPU."""
 START = {"log_sigma": "-3", "shape_logit": "-2", "selection_gain": "30"}
-"""As the first stage of umbra starts: objects that hardly show leave the ground to the background."""
-BEGINNINGS = {
-    "seed-1": ["--seed", "1"],
-    "started": [word for name, value in START.items() for word in ("--set", f"model.start.{name}={value}")],
-}
-"""Of OCLOC on clevr-m2."""
-FAILED = 0.2
-"""Validation ARI-A of a model that takes the ground for objects; a working one had .58 a fifth of the way."""
+"""Of clevr-m2: objects that hardly show at first leave the ground to the background."""
+ENDS = {0, 128 + signal.SIGTERM, -signal.SIGTERM}
+"""Exit codes of what ended well, or was stopped by the clock."""
 
 
 @dataclass
@@ -51,6 +41,8 @@ class Bench:
     small: bool
     seconds: float
     """When trainings stop."""
+    codes: list[int] = field(default_factory=list)
+    """Of all processes that have ended."""
     started: float = field(default_factory=time.monotonic)
     trained: dict[str, threading.Event] = field(
         default_factory=lambda: {f"{kind}-m{number}": threading.Event() for kind in KINDS for number in NUMBERS}
@@ -67,6 +59,12 @@ class Bench:
     def enough(self) -> bool:
         return time.monotonic() - self.started > self.seconds
 
+    def ended(self, what: str, process: subprocess.Popen[bytes]) -> int:
+        code = process.wait()
+        self.codes.append(code)
+        self.note(f"{what}: {code}")
+        return code
+
     def start(self, name: str, program: list[str], later: bool, stdin: str | None = None) -> subprocess.Popen[bytes]:
         env = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONUNBUFFERED": "1", **(LATER if later else {})}
         with (
@@ -82,61 +80,25 @@ class Bench:
         sizes = ["--train-scenes", "8", "--valid-scenes", "2", "--test-scenes", "2"] if self.small else []
         words = ["make-data", f"clevr-m{number}", "--out", str(self.work / f"m{number}"), *sizes]
         words += ["--large-scenes", "2" if self.small else "400"]
-        code = self.viewslots(f"data-m{number}", words).wait()
-        self.note(f"data m{number}: {code}")
-        if code:
+        if self.ended(f"data m{number}", self.viewslots(f"data-m{number}", words)):
             os._exit(1)  # nothing else can be done, and threads wait for it
-
-    def begin(self, name: str, experiment: str, steps: int, later: bool, more: list[str]) -> subprocess.Popen[bytes]:
-        data = f"m{NUMBER.findall(name)[0]}"
-        words = ["train", f"{experiment}/clevr-{data}", "--data", str(self.work / data)]
-        words += ["--run", str(self.work / "runs" / name), "--steps", str(steps), "--checkpoint-every", str(steps)]
-        words += ["--validate-every", str(max(steps // 20, 1)), *(["--batch", "2"] if self.small else [])]
-        return self.viewslots(name, words + more, later)
-
-    def end(self, name: str, running: subprocess.Popen[bytes], until: Callable[[], bool] = lambda: False) -> None:
-        """Waits for a run, and stops it where it has gone far enough."""
-        while running.poll() is None:
-            if self.enough or until():
-                running.send_signal(signal.SIGTERM)
-                break
-            time.sleep(1)
-        self.note(f"trained {name}: {running.wait()}")
 
     def train(self, name: str, experiment: str, steps: int, later: bool, init: str = "", until: int = 0) -> None:
         """`until`: a step that the run keeps, after which it may stop."""
-        more = ["--init", str(self.work / "runs" / init)] if init else []
-        self.end(name, self.begin(name, experiment, steps, later, more), lambda: bool(until) and self.kept(name, until))
-        self.trained[name].set()
-
-    def train_better(self, name: str, experiment: str, steps: int, later: bool) -> None:
-        """Of several beginnings the one with the highest validation ARI-A a fifth of the way goes on, as `name`. Where
-        all have failed, it starts from clevr-m1 instead."""
-        running = {
-            kind: self.begin(f"{name}-{kind}", experiment, steps, later, more) for kind, more in BEGINNINGS.items()
-        }
-        scores: dict[str, float] = {}
-        while len(scores) < len(running) and not self.enough and all(one.poll() is None for one in running.values()):
+        words = ["train", f"{experiment}/clevr-{name[-2:]}", "--data", str(self.work / name[-2:])]
+        words += ["--run", str(self.work / "runs" / name), "--steps", str(steps), "--checkpoint-every", str(steps)]
+        words += ["--validate-every", str(max(steps // 20, 1)), *(["--batch", "2"] if self.small else [])]
+        words += ["--init", str(self.work / "runs" / init)] if init else []
+        if name == "ocloc-m2":
+            words += [word for field, value in START.items() for word in ("--set", f"model.start.{field}={value}")]
+        running = self.viewslots(name, words, later)
+        while running.poll() is None:
+            if self.enough or (until and self.kept(name, until)):
+                running.send_signal(signal.SIGTERM)
+                break
             time.sleep(1)
-            scores = {kind: rows[-1] for kind in running if (rows := self.validations(f"{name}-{kind}", steps // 5))}
-        self.note(f"validation ARI-A of {name}: {scores}")
-        best = max(scores, key=scores.__getitem__, default="")
-        works = bool(best) and (scores[best] > FAILED or self.small)
-        for kind, process in running.items():
-            if kind != best or not works:
-                self.end(f"{name}-{kind}", process, lambda: True)
-        if works:
-            (self.work / "runs" / name).symlink_to(f"{name}-{best}")
-            self.end(f"{name}-{best}", running[best])
-            self.trained[name].set()
-        else:
-            self.trained["ocloc-m1"].wait()
-            self.train(name, experiment, round(steps * 2 / 3), later, init="ocloc-m1")
-
-    def validations(self, name: str, since: int) -> list[float]:
-        log = self.work / "runs" / name / "metrics.jsonl"
-        rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        return [row["ARI-A"] for row in rows if "ARI-A" in row and row["step"] >= since]
+        self.ended(f"trained {name}", running)
+        self.trained[name].set()
 
     def kept(self, name: str, step: int) -> bool:
         return (self.work / "runs" / name / "checkpoints" / f"step-{step:08d}.json").exists()
@@ -159,8 +121,7 @@ class Bench:
                 lines.append(f"estimate-viewpoints {asked}-given{given}.json --given {given} --new 4 --no-extras")
         asked_for = f"logs/{name}-cells.txt"
         (self.work / asked_for).write_text("\n".join(lines) + "\n")
-        scoring = self.start(f"{name}-cells", [__file__, "-"], later, stdin=asked_for)
-        self.note(f"scores of {name}: {scoring.wait()}")
+        self.ended(f"scores of {name}", self.start(f"{name}-cells", [__file__, "-"], later, stdin=asked_for))
 
     def figures(self, number: int) -> None:
         names = f"ocloc-m{number}", f"per-view-m{number}"
@@ -169,7 +130,7 @@ class Bench:
         run, baseline = (str(self.work / "runs" / name) for name in names)
         words = ["figures", run, "--data", str(self.work / f"m{number}"), "--compare", baseline, "umbra-quick"]
         words += ["--out", str(self.work / "figures" / f"m{number}"), *(["--frames", "2"] if self.small else [])]
-        self.note(f"figures of m{number}: {self.viewslots(f'figures-m{number}', words).wait()}")
+        self.ended(f"figures of m{number}", self.viewslots(f"figures-m{number}", words))
 
     def curriculum(
         self, kind: str, experiment: str, steps: int, half: int, full: int, made: threading.Event, later: bool
@@ -187,10 +148,7 @@ class Bench:
 
         with ThreadPoolExecutor() as pool:
             going_on = pool.submit(rest)
-            if kind == "ocloc" and half == 2:
-                self.train_better(first, experiment, steps, later)
-            else:
-                self.train(first, experiment, steps, later, until=kept if half == 1 else 0)
+            self.train(first, experiment, steps, later, until=kept if half == 1 else 0)
             if half != 1:
                 self.cells(str(self.work / "runs" / first), first, later, new_views=new_views)
             going_on.result()
@@ -258,6 +216,6 @@ if __name__ == "__main__":
     (asked.work / "results").mkdir(exist_ok=True)
     if asked.device == "cuda" and shutil.which("nvidia-cuda-mps-control"):
         subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
-    Bench(asked.work, asked.device, asked.small, asked.seconds).all()
-    ends = (asked.work / "logs" / "progress.log").read_text().splitlines()
-    sys.exit(any(not line.endswith((": 0", ": 143")) for line in ends))
+    bench = Bench(asked.work, asked.device, asked.small, asked.seconds)
+    bench.all()
+    sys.exit(not ENDS.issuperset(bench.codes))

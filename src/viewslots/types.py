@@ -180,6 +180,6 @@ class Decomposition:
     """What is counted (present if >= 0.5): in the paper a sample; the maximum over views in the per-view baseline."""
     presence_probability: Float[Tensor, "B K"] | None
     depth_order: Float[Tensor, "B M K"] | None
-    """Larger is nearer. Of absent objects as the method's paper has it, or -inf: behind all that is there."""
+    """Larger is nearer. Of absent objects as the method's paper has it."""
 
     __repr__ = shapes_only

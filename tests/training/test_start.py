@@ -119,6 +119,12 @@ def test_second_stages_know_old_runs_by_their_full_name(
     for other in ({"pretrained_preset": "ocloc/clevr-m1"}, {"pretrained_step": 0}):  # the latter asks for the best
         assert pinned_model(first, replace(wish.optimisation, **other)) is None
     best = json.loads((first / "best.json").read_text())["step"]
+    assert best != 5
     for preset, step in {"second": 5, "tiny": best}.items():  # which its results will name
         train(preset, run=tmp_path / preset, data=shapes, steps=1, batch=2, device="cpu", init=str(first))
         assert read_run_config(tmp_path / preset)["init_step"] == step
+    for path in (tmp_path / "tiny" / "saved.json", *(tmp_path / "tiny" / "checkpoints").iterdir()):
+        path.unlink()  # as if it had been stopped before it saved anything
+    (first / "best.json").write_text((first / "best.json").read_text().replace(f'"step": {best}', '"step": 3'))
+    with pytest.raises(UserError, match=f"begun with step {best} of .*, which now has step 3 to start from"):
+        train(run=tmp_path / "tiny", resume=True, device="cpu")

@@ -242,6 +242,11 @@ def open_run(run: Path, given: dict[str, Any], device: str, fast: bool, resume: 
     try:
         begun = settings.init is None or bool(saved_steps(folder.checkpoints))
         start = None if begun else weights_of(str(settings.init), settings.preset)
+        if start is not None and settings.init_step not in (None, start.step):
+            raise UserError(
+                f"{run} was begun with step {settings.init_step} of {settings.init}, which now has step {start.step} "
+                "to start from; begin a new run"
+            )
         return Opened(folder, settings, first_weights(settings, start))
     except BaseException:
         folder.close()
@@ -255,20 +260,20 @@ class Start:
     model: "Model"
     step: int | None
     origin: str
-    """Both in words."""
+    """Where it comes from, in words."""
 
 
 def weights_of(init: str, preset: str | None) -> Start:
     """The step that the experiment asks for where that run has kept it, else its best model."""
     from viewslots.experiments import experiment
-    from viewslots.protocol.subject import scored_step
-    from viewslots.runs import load_run
+    from viewslots.protocol.subject import model_and_step
     from viewslots.training.start import pinned_model
 
     pinned = None if preset is None else pinned_model(Path(init), experiment(preset).optimisation)
     if pinned is not None:
         return Start(*pinned, f"step {pinned[1]} of {init}, kept for this")
-    return Start(load_run(init), scored_step(init, "best"), f"the best model of {init}")
+    model, step = model_and_step(init, "best")
+    return Start(model, step, f"the best model of {init}" + ("" if step is None else f", step {step}"))
 
 
 def first_weights(settings: "RunSettings", start: Start | None) -> "Model | None":

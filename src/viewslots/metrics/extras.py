@@ -25,7 +25,7 @@ from viewslots.metrics.objects import (
     rightly_ordered,
     true_objects,
 )
-from viewslots.metrics.score import comparisons, soft_match
+from viewslots.metrics.score import comparisons, soft_match, tables_of
 from viewslots.metrics.segmentation import adjusted_rand, contingency, partition
 from viewslots.metrics.ssim import structural_similarity
 from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneBatch
@@ -221,8 +221,9 @@ def identity(layer: Int[Tensor, "B M H W"], prediction: Decomposition, truth: Sc
 
 
 def order_scores(prediction: Decomposition, truth: SceneTruth) -> dict[str, Ratio]:
-    """Of the pairs of overlapping objects, weighed as in pooled OOA: those of two objects whose slots are present, and
-    those of them in the right order. Other pairs have no order that was seen."""
+    """Of the pairs of overlapping objects, weighed as in pooled OOA: those of two objects that are found, and those of
+    them in the right order. An object is found if its slot is present, and the largest layer at half of its visible
+    pixels, all views together."""
     answered = prediction.depth_order is not None and prediction.presence is not None
     if not answered or truth.scene_segment is None or truth.shapes is None:
         return dict.fromkeys(ORDER_SCORES, Ratio.nothing(len(prediction.layer_masks)))
@@ -231,8 +232,10 @@ def order_scores(prediction: Decomposition, truth: SceneTruth) -> dict[str, Rati
         assert views.shapes is not None
         assert views.order is not None
         assert views.presence is not None
-        slot = soft_match(views)
-        present = (of_objects(views.presence, slot) >= PRESENT) & (slot != UNMATCHED)
+        slot, pixels = soft_match(views), tables_of(views).every[:, 1:]
+        own = pixels.gather(2, (slot + int(views.has_background)).clamp(min=0)[..., None])[..., 0]
+        held = (own > 0) & (2 * own >= pixels.sum(2)) & (slot != UNMATCHED)
+        present = held & (of_objects(views.presence, slot) >= PRESENT)
         overlaps, both = pair_overlaps(views.segment, views.shapes), pairs_in(present[views.scene])
         right = both & rightly_ordered(overlaps.front, views.order, slot[views.scene])
         weights = [overlaps.region * kind for kind in (torch.ones_like(both), both, right)]

@@ -1,6 +1,7 @@
 """Who is evaluated: from what a user names to a method, and what results tell of it."""
 
 import json
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +21,7 @@ def find_subject(run: str, which: Which, device: str) -> tuple[Method, dict[str,
     untrained = None if Path(run).is_dir() else untrained_method(run)
     if untrained is not None:
         return untrained, {"run": run, "method": untrained.name, "preset": None, "training": None}
-    while True:
-        step = scored_step(run, which)
-        model: Any = load_run(run, which=which)
-        if scored_step(run, which) == step:  # else training kept a better model while we read
-            break
+    model, step = model_and_step(run, which)
     config = run_preset(run)
     about = {"run": Path(run).resolve().name if Path(run).exists() else run, "method": model.name, "which": which}
     return model.to(device), about | {
@@ -34,6 +31,15 @@ def find_subject(run: str, which: Which, device: str) -> tuple[Method, dict[str,
         "image_size": list(model.image_size),
         "training": training_facts(config, step, Path(run)),
     }
+
+
+def model_and_step(run: str, which: Which) -> tuple[Any, int | None]:
+    """A trained model, and its training step."""
+    while True:
+        step = scored_step(run, which)
+        model = load_run(run, which=which)
+        if scored_step(run, which) == step:  # else training kept a better model while we read
+            return model, step
 
 
 def scored_step(source: str, which: Which) -> int | None:
@@ -69,12 +75,14 @@ def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[
 
 
 def first_stage(config: dict[str, Any]) -> dict[str, Any]:
-    """Where the first weights came from, at which step, and what that run took, where it still lies."""
+    """Where the first weights came from, at which step, and what it took to come there, where that run still lies."""
     init, step = config.get("init"), config.get("init_step")
     if not isinstance(init, str):
         return {"init": None, "init_steps": None, "init_seconds": None}
     facts = stage_before(run_preset(init) if (Path(init) / CONFIG).is_file() else {}, Path(init))
-    return facts | {"init": Path(init).name} | ({"init_steps": step} if type(step) is int else {})
+    if type(step) is int:
+        facts |= {"init_steps": step, "init_seconds": training_seconds(Path(init) / METRICS_FILE, step)}
+    return facts | {"init": Path(init).name}
 
 
 def stage_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
@@ -86,7 +94,7 @@ def stage_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
     }
 
 
-def training_seconds(metrics: Path) -> float | None:
+def training_seconds(metrics: Path, until: float = math.inf) -> float | None:
     """Time that the steps of a run took, validations included, however often it was stopped; None where none tells.
 
     Rows of figures tell the rate since the row before.
@@ -100,8 +108,9 @@ def training_seconds(metrics: Path) -> float | None:
         with suppress(ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             row = json.loads(line)
             if row["kind"] == "train":
-                total += (row["step"] - last) / row["steps_per_second"]
-                last = row["step"]
+                step = min(row["step"], until)
+                total += max(step - last, 0) / row["steps_per_second"]
+                last = step
     return round(total, 1) if last else None
 
 

@@ -359,9 +359,6 @@ class OclocAnswer:
     def decomposition(self) -> Decomposition:
         latents = self.latents
         rendering = self.model.render(latents, self.model.annealed())
-        order = rendering.order
-        if self.search is not None:  # which has settled who is there
-            order = order.masked_fill(latents.z_prs[:, None] == 0, -torch.inf)
         return Decomposition(
             reconstruction=rendering.reconstruction,
             layer_masks=rendering.perceived,
@@ -369,7 +366,7 @@ class OclocAnswer:
             complete_shapes=rendering.logit_shp.sigmoid(),
             presence=latents.z_prs,
             presence_probability=self.posterior.kappa,
-            depth_order=order,
+            depth_order=rendering.order,
         )
 
     @torch.no_grad()
