@@ -10,82 +10,33 @@ it, m2 with the start of umbra's first stage: as published two seeds came to not
 WORK/logs/progress.log what was done when, with exit codes. --small: a rehearsal of minutes on a CPU.
 """
 
-import argparse
-import os
 import shlex
-import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from side_by_side import SideBySide
+
 KINDS, NUMBERS = ("ocloc", "per-view"), (1, 2, 3, 4)
 SLOTS = {"test1": 7, "test2": 11}
-LATER = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
-"""Of processes that give way to the others on the GPU."""
 START = {"log_sigma": "-3", "shape_logit": "-2", "selection_gain": "30"}
 """Of clevr-m2: objects that hardly show at first leave the ground to the background."""
-ENDS = {0, 128 + signal.SIGTERM, -signal.SIGTERM}
-"""Exit codes of what ended well, or was stopped by the clock."""
 
 
 @dataclass
-class Bench:
-    work: Path
-    device: str
-    small: bool
-    seconds: float
-    """When trainings stop."""
-    codes: list[int] = field(default_factory=list)
-    """Of all processes that have ended."""
-    started: float = field(default_factory=time.monotonic)
+class Bench(SideBySide):
     trained: dict[str, threading.Event] = field(
         default_factory=lambda: {f"{kind}-m{number}": threading.Event() for kind in KINDS for number in NUMBERS}
     )
     """Whether a run has ended, well or not."""
 
-    def note(self, what: str) -> None:
-        line = f"{time.monotonic() - self.started:.0f} s: {what}"
-        print(line, flush=True)
-        with open(self.work / "logs" / "progress.log", "a") as log:
-            print(line, file=log)
-
-    @property
-    def enough(self) -> bool:
-        return time.monotonic() - self.started > self.seconds
-
-    def ended(self, what: str, process: subprocess.Popen[bytes]) -> int:
-        code = process.wait()
-        self.codes.append(code)
-        self.note(f"{what}: {code}")
-        return code
-
-    def start(self, name: str, program: list[str], later: bool, stdin: str | None = None) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONUNBUFFERED": "1", **(LATER if later else {})}
-        with (
-            open(self.work / "logs" / f"{name}.log", "wb") as log,
-            open(self.work / stdin if stdin else os.devnull) as given,
-        ):
-            return subprocess.Popen([sys.executable, *program], stdin=given, stdout=log, stderr=log, env=env)
-
-    def viewslots(self, name: str, words: list[str], later: bool = False) -> subprocess.Popen[bytes]:
-        return self.start(name, ["-m", "viewslots", *words, "--device", self.device], later)
-
-    def data(self, number: int) -> None:
-        sizes = ["--train-scenes", "8", "--valid-scenes", "2", "--test-scenes", "2"] if self.small else []
-        words = ["make-data", f"clevr-m{number}", "--out", str(self.work / f"m{number}"), *sizes]
-        words += ["--large-scenes", "2" if self.small else "400"]
-        if self.ended(f"data m{number}", self.viewslots(f"data-m{number}", words)):
-            os._exit(1)  # nothing else can be done, and threads wait for it
-
     def train(self, name: str, experiment: str, steps: int, later: bool, init: str = "", until: int = 0) -> None:
         """`until`: a step that the run keeps, after which it may stop."""
-        words = ["train", f"{experiment}/clevr-{name[-2:]}", "--data", str(self.work / name[-2:])]
+        words = ["train", f"{experiment}/clevr-{name[-2:]}", "--data", str(self.data_of(name))]
         words += ["--run", str(self.work / "runs" / name), "--steps", str(steps), "--checkpoint-every", str(steps)]
         words += ["--validate-every", str(max(steps // 20, 1)), *(["--batch", "2"] if self.small else [])]
         words += ["--init", str(self.work / "runs" / init)] if init else []
@@ -105,7 +56,7 @@ class Bench:
 
     def cells(self, source: str, name: str, later: bool = False, answers: int = 5, new_views: bool = False) -> None:
         """All of one row, in one process."""
-        common = shlex.join([source, "--data", str(self.work / name[-2:]), "--device", self.device])
+        common = shlex.join([source, "--data", str(self.data_of(name)), "--device", self.device])
         common += f" --repeats {answers} --batch 50"
         lines = []
         for split, slots in SLOTS.items():
@@ -119,16 +70,17 @@ class Bench:
                 )
             for given in (4, 1, 2) if new_views else ():
                 lines.append(f"estimate-viewpoints {asked}-given{given}.json --given {given} --new 4 --no-extras")
-        asked_for = f"logs/{name}-cells.txt"
-        (self.work / asked_for).write_text("\n".join(lines) + "\n")
-        self.ended(f"scores of {name}", self.start(f"{name}-cells", [__file__, "-"], later, stdin=asked_for))
+        self.questions(name, lines, later)
+
+    def data_of(self, name: str) -> Path:
+        return self.work / f"clevr-{name[-2:]}"
 
     def figures(self, number: int) -> None:
         names = f"ocloc-m{number}", f"per-view-m{number}"
         for name in names:
             self.trained[name].wait()
         run, baseline = (str(self.work / "runs" / name) for name in names)
-        words = ["figures", run, "--data", str(self.work / f"m{number}"), "--compare", baseline, "umbra-quick"]
+        words = ["figures", run, "--data", str(self.work / f"clevr-m{number}"), "--compare", baseline, "umbra-quick"]
         words += ["--out", str(self.work / "figures" / f"m{number}"), *(["--frames", "2"] if self.small else [])]
         self.ended(f"figures of m{number}", self.viewslots(f"figures-m{number}", words))
 
@@ -161,7 +113,7 @@ class Bench:
         def data() -> None:
             for pair in ((1, 2), (3, 4)):
                 with ThreadPoolExecutor() as pool:
-                    list(pool.map(self.data, pair))
+                    list(pool.map(lambda n: self.data(f"clevr-m{n}", ["--large-scenes", "400"]), pair))
                 for number in pair:
                     made[number].set()
 
@@ -186,36 +138,7 @@ class Bench:
                 job.result()
 
 
-def commands_of_stdin() -> None:
-    """viewslots commands, one a line, in one process: torch is loaded once."""
-    from viewslots.cli import main
-
-    failed = 0
-    for line in sys.stdin:
-        sys.argv = ["viewslots", *shlex.split(line)]
-        try:
-            main()
-        except SystemExit as end:
-            failed += bool(end.code)
-        except Exception:
-            traceback.print_exc()
-            failed += 1
-    sys.exit(failed > 0)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--small", action="store_true")
-    asked = parser.parse_args()
-    if str(asked.work) == "-":
-        commands_of_stdin()
-    (asked.work / "logs").mkdir(parents=True, exist_ok=True)
-    (asked.work / "results").mkdir(exist_ok=True)
-    if asked.device == "cuda" and shutil.which("nvidia-cuda-mps-control"):
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
-    bench = Bench(asked.work, asked.device, asked.small, asked.seconds)
+    bench = Bench.from_command_line(__doc__)
     bench.all()
-    sys.exit(not ENDS.issuperset(bench.codes))
+    sys.exit(bench.exit_code)

@@ -1,0 +1,112 @@
+"""What programs share that run many viewslots commands side by side on one GPU."""
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LATER = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+"""Of processes that give way to the others on the GPU."""
+ENDS = {0, 128 + signal.SIGTERM, -signal.SIGTERM}
+"""Exit codes of what ended well, or was stopped by the clock."""
+
+
+@dataclass
+class SideBySide:
+    """WORK/logs/progress.log says what was done when, with exit codes; WORK/logs has what each command said."""
+
+    work: Path
+    device: str
+    small: bool
+    """A rehearsal of minutes on a CPU."""
+    seconds: float
+    """When trainings stop."""
+    codes: list[int] = field(default_factory=list)
+    """Of all processes that have ended."""
+    started: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def from_command_line(cls, about: str | None) -> "SideBySide":
+        parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("work", type=Path)
+        parser.add_argument("--device", default="cuda")
+        parser.add_argument("--seconds", type=float, default=float("inf"))
+        parser.add_argument("--small", action="store_true")
+        asked = cls(**vars(parser.parse_args()))
+        for name in ("logs", "results", "runs"):
+            (asked.work / name).mkdir(parents=True, exist_ok=True)
+        if asked.device == "cuda" and shutil.which("nvidia-cuda-mps-control"):
+            subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
+        return asked
+
+    @property
+    def exit_code(self) -> int:
+        return int(not ENDS.issuperset(self.codes))
+
+    def note(self, what: str) -> None:
+        line = f"{time.monotonic() - self.started:.0f} s: {what}"
+        print(line, flush=True)
+        with open(self.work / "logs" / "progress.log", "a") as log:
+            print(line, file=log)
+
+    @property
+    def enough(self) -> bool:
+        return time.monotonic() - self.started > self.seconds
+
+    def start(self, name: str, program: list[str], later: bool, stdin: str | None = None) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONUNBUFFERED": "1", **(LATER if later else {})}
+        with (
+            open(self.work / "logs" / f"{name}.log", "wb") as log,
+            open(self.work / stdin if stdin else os.devnull) as given,
+        ):
+            return subprocess.Popen([sys.executable, *program], stdin=given, stdout=log, stderr=log, env=env)
+
+    def viewslots(self, name: str, words: list[str], later: bool = False) -> subprocess.Popen[bytes]:
+        return self.start(name, ["-m", "viewslots", *words, "--device", self.device], later)
+
+    def ended(self, what: str, process: subprocess.Popen[bytes]) -> int:
+        code = process.wait()
+        self.codes.append(code)
+        self.note(f"{what}: {code}")
+        return code
+
+    def data(self, name: str, more: list[str], later: bool = False) -> None:
+        """Into WORK/NAME, with the splits test1-large and test2-large; `--small` has a few scenes of each split."""
+        few = ["--train-scenes", "8", "--valid-scenes", "2", "--test-scenes", "2", "--large-scenes", "2"]
+        words = ["make-data", name, "--out", str(self.work / name), *(few if self.small else more)]
+        if self.ended(f"data {name}", self.viewslots(f"data-{name}", words, later)):
+            os._exit(1)  # nothing else can be done, and threads wait for it
+
+    def questions(self, name: str, lines: list[str], later: bool) -> None:
+        """Commands of viewslots, one a line, in one process: torch is loaded once."""
+        file = f"logs/{name}-questions.txt"
+        (self.work / file).write_text("\n".join(lines) + "\n")
+        self.ended(f"scores of {name}", self.start(f"{name}-questions", [__file__], later, stdin=file))
+
+
+def commands_of_stdin() -> int:
+    """How many of them failed."""
+    from viewslots.cli import main
+
+    failed = 0
+    for line in sys.stdin:
+        sys.argv = ["viewslots", *shlex.split(line)]
+        try:
+            main()
+        except SystemExit as end:
+            failed += bool(end.code)
+        except Exception:
+            traceback.print_exc()
+            failed += 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(commands_of_stdin() > 0)
