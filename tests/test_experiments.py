@@ -21,6 +21,7 @@ from viewslots.experiments import (
     full_name,
     known_experiment,
     pinned_steps,
+    stages,
 )
 from viewslots.methods.names import METHODS
 from viewslots.methods.ocloc.model import Ocloc
@@ -133,21 +134,45 @@ def test_second_stages_start_from_the_first() -> None:
     """The full circle of viewpoints from the half circle, with the same networks; umbra otherwise from a short OCLOC on
     its own data, which `train` runs by itself; glimpses from an umbra, details from one with glimpses."""
     starts = {name: made.optimisation.pretrained_preset for name, made in EXPERIMENTS.items()}
-    stages = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
+    wide = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
     kinds = ("ocloc", "ocloc-compact", "per-view", "per-view-compact", "umbra")
-    second = {f"{kind}/{data}": f"{kind}/{before}" for kind in kinds for data, before in stages.items()}
+    second = {f"{kind}/{data}": f"{kind}/{before}" for kind in kinds for data, before in wide.items()}
     second["umbra/clevr-mixed"] = "umbra/clevr-m1"
     sets = ("clevr-m1", "clevr-m2", "dsprites", "abstract", "clevr")
     own = {f"umbra/{data}": f"ocloc-first/{data}" for data in sets}
     own["umbra-tiny/clevr-m1"] = "ocloc-tiny/clevr-m1"
-    assert {name: first_stage(name) for name in EXPERIMENTS if first_stage(name)} == own
-    second |= own | {f"umbra-glimpses/{data}": f"umbra/{data}" for data in (*sets, *stages, "clevr-mixed")}
-    several = ("clevr-m1", "clevr-m2", *stages, "clevr-mixed")
+    looks = {f"umbra-glimpses/{data}": f"umbra/{data}" for data in sets}
+    details = {f"umbra-details/{data}": f"umbra-glimpses/{data}" for data in ("clevr-m1", "clevr-m2")}
+    assert {name: first for name in EXPERIMENTS if (first := first_stage(name))} == own | looks | details
+    assert stages("umbra-details/clevr-m2") == (
+        *("ocloc-first/clevr-m2", "umbra/clevr-m2", "umbra-glimpses/clevr-m2"),
+        "umbra-details/clevr-m2",
+    )
+    assert stages("umbra") == ("ocloc-first/clevr-m1", "umbra/clevr-m1")
+    assert stages("umbra-details/clevr-mixed") == ("umbra-details/clevr-mixed",)
+    second |= own | {f"umbra-glimpses/{data}": f"umbra/{data}" for data in (*sets, *wide, "clevr-mixed")}
+    several = ("clevr-m1", "clevr-m2", *wide, "clevr-mixed")
     second |= {f"umbra-details/{data}": f"umbra-glimpses/{data}" for data in several}
     assert {name: start for name, start in starts.items() if start} == second
     assert pinned_steps("clevr-m1") == pinned_steps("ocloc/clevr-m1") == pinned_steps("compact") == (100_000,)
     assert pinned_steps("umbra") == ()  # from which nothing starts
     assert {experiment(f"umbra/{data}").optimisation.pretrained_step for data in sets} == {0}  # the best model
+
+
+def test_a_stage_that_asks_for_a_step_is_not_run_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = experiment("umbra")
+    pinned = replace(made, optimisation=replace(made.optimisation, pretrained_step=100))
+    monkeypatch.setitem(EXPERIMENTS, "umbra/clevr-m1", pinned)
+    assert first_stage("umbra") is None
+    assert stages("umbra-details/clevr-m1") == ("umbra-details/clevr-m1",)
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if first_stage(name)])
+def test_stages_differ_in_what_fits_any_weights(name: str) -> None:
+    """A change of a constant in which two stages differ is the later one's: sizes of networks are the same in both."""
+    before, later = vars(experiment(str(first_stage(name))).model), vars(experiment(name).model)
+    others = {field for field, value in before.items() if later[field] != value}
+    assert others <= {"sigma_x", "rounds", "glimpses", "details", "details_by_view"}
 
 
 TAUGHT = [

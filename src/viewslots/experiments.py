@@ -65,18 +65,24 @@ def slots_for(data: str | None, split: str) -> int | None:
 
 def first_stage(name: str) -> str | None:
     """The experiment that `train` runs by itself before this one: it learns from the same data, and its best model is
-    what this one starts from. None where there is none, or where it needs other data or a stage before it."""
+    what this one starts from. None where there is none, or where it cannot be trained from scratch on that data."""
     made = experiment(name)
     first = made.optimisation.pretrained_preset
     if first is None or made.optimisation.pretrained_step or experiment(first).data != made.data:
         return None
-    return full_name(first) if experiment(first).optimisation.pretrained_preset is None else None
+    from_scratch = experiment(first).optimisation.pretrained_preset is None or first_stage(first) is not None
+    return full_name(first) if from_scratch else None
+
+
+def stages(name: str) -> tuple[str, ...]:
+    """The experiments that `train` runs for this one, in their order; it is the last."""
+    first = first_stage(name)
+    return (*(() if first is None else stages(first)), full_name(name))
 
 
 def all_steps(name: str) -> int:
-    """Of an experiment with its first stage."""
-    first = first_stage(name)
-    return experiment(name).schedule.steps + (0 if first is None else all_steps(first))
+    """Of an experiment with its earlier stages."""
+    return sum(experiment(stage).schedule.steps for stage in stages(name))
 
 
 def pinned_steps(name: str) -> tuple[int, ...]:
@@ -92,8 +98,7 @@ def overview() -> dict[str, Any]:
 
 
 def in_stages(name: str) -> str:
-    first, steps = first_stage(name), f"{experiment(name).schedule.steps:,} steps"
-    return steps if first is None else f"{all_steps(first):,} + {steps}"
+    return " + ".join(f"{experiment(stage).schedule.steps:,}" for stage in stages(name)) + " steps"
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -118,16 +123,17 @@ def describe(name: str) -> dict[str, Any]:
 
 def in_words(name: str) -> dict[str, str]:
     """Commands for people: from scratch, and from a trained model."""
-    first, before = first_stage(name), experiment(name).optimisation.pretrained_preset
+    before, (first, *others) = experiment(name).optimisation.pretrained_preset, stages(name)
     ways = {}
-    if first is not None:
+    if others:
+        later = "".join(f", then {experiment(stage).schedule.steps:,} of {stage}" for stage in others)
         ways["from scratch"] = (
-            f"viewslots train {name} --data DIR --run RUN: {all_steps(first):,} steps of {first}, then "
-            f"{experiment(name).schedule.steps:,} from its best model"
+            f"viewslots train {name} --data DIR --run RUN: {experiment(first).schedule.steps:,} steps of {first}"
+            f"{later}, each from the best model of the stage before"
         )
     elif before is None:
         ways["from scratch"] = f"viewslots train {name} --data DIR --run RUN"
-    else:
+    if before is not None:
         ways["from a run"] = f"viewslots train {name} --data DIR --run RUN --init FIRST, a run of {before}"
     if (tuning := experiment(name).tuning) is not None:
         method = experiment(name).method

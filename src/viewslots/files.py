@@ -25,7 +25,7 @@ JSON_LIMIT = 4 * 2**20
 """No JSON file of ours comes near 4 MiB; reading one that does is refused."""
 
 FIRST = "first"
-"""Folder of the first stage inside a run of two, and its settings in the other's config.json."""
+"""Folder of the stage before inside a run of several, and its settings in the other's config.json."""
 METRICS_FILE = "metrics.jsonl"
 """Of a run folder: what was measured, a row a line."""
 METRICS_LIMIT = 2**30

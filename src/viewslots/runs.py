@@ -92,13 +92,21 @@ def _kept_model(run: Path, which: Which) -> Model:
             name = moved
 
 
+def _stages(run: Path, config: dict[str, Any]) -> list[Path]:
+    """Folders of all stages of a training, in their order."""
+    before = config.get(FIRST)
+    return [*(_stages(run / FIRST, before) if isinstance(before, dict) else ()), run]
+
+
 def _pointed(run: Path, which: Which) -> str:
     pointer = run / f"{which}.json"
     if not pointer.is_file():
-        if run_preset(run).get(FIRST) and not any(run.glob("checkpoints/step-*.json")):
+        stages = _stages(run, run_preset(run))
+        begun = [place for place in stages if any(place.glob("checkpoints/step-*.json"))] or stages[:1]
+        if (place := begun[-1]) != run:
             raise UserError(
-                f"{run}: no {which} model yet (it is, or was stopped, in the first of its two stages); go on with "
-                f"`viewslots train --run {run} --resume`, or look at that stage in {run / FIRST}"
+                f"{run}: no {which} model yet (it is, or was stopped, in stage {stages.index(place) + 1} of "
+                f"{len(stages)}); go on with `viewslots train --run {run} --resume`, or look at that stage in {place}"
             )
         if which == "last":
             raise UserError(

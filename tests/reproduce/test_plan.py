@@ -91,6 +91,16 @@ def test_first_stages_are_trained_first_and_once() -> None:
     assert list(tasks)[:2] == ["data-clevr-m3", "data-clevr-m1"]
 
 
+def test_later_stages_start_from_the_run_of_their_row() -> None:
+    """`train` could run all three in one command, but umbra is a row too, and is trained once."""
+    tasks = planned(TABLES["table2"], ("umbra", "umbra-glimpses"))
+    looks = tasks["train-umbra-glimpses-dsprites-0"]
+    assert (option(looks, "--init"), option(looks, "--steps"), looks.steps) == ("runs/umbra-dsprites-0", "5000", 5_000)
+    assert looks.needs == ("data-dsprites", "train-umbra-dsprites-0")
+    assert (tasks["train-umbra-dsprites-0"].steps, len(tasks["train-umbra-dsprites-0"].needs)) == (40_000, 1)
+    assert planned(TABLES["table2"], ("umbra-glimpses",)).keys() >= {looks.name, "train-umbra-dsprites-0"}
+
+
 def test_new_viewpoints_are_asked_of_those_who_can() -> None:
     tasks = planned()
     task = tasks["score-umbra-clevr-m1-0-test2-m2-new4"]

@@ -163,20 +163,6 @@ def test_a_second_stage_may_be_begun_from_nothing() -> None:
     assert plan("clevr-m3", "optimisation.pretrained_preset=none").optimisation.pretrained_preset is None
 
 
-def test_three_stages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they are planned, and in a config.json."""
-    settings = plan("umbra", steps=20)
-    assert settings.first is not None
-    deep = settings.to_json()
-    deep["first"]["first"] = copy.deepcopy(deep["first"])
-    with pytest.raises(UserError, match="two stages at most"):
-        RunSettings.from_json(json.loads(json.dumps(deep)))
-    chain = {"umbra": "ocloc-first/clevr-m1", "ocloc-first/clevr-m1": "ocloc-compact/clevr-m1"}
-    monkeypatch.setattr("viewslots.training.settings.first_stage", lambda name: chain.get(name))
-    with pytest.raises(UserError, match="two stages at most; train the first one by itself"):
-        plan("umbra", steps=20)
-
-
 @pytest.mark.parametrize(
     ("word", "message"),
     [

@@ -38,7 +38,7 @@ def train(
     seed: Annotated[int | None, choice("S", "0")] = None,
     seeds: Annotated[str | None, choice("S,S,...", "one run")] = None,
     resume: bool = False,
-    init: Annotated[str | None, choice("MODEL", "random weights, or those of the first stage")] = None,
+    init: Annotated[str | None, choice("MODEL", "random weights, or those of the stage before")] = None,
     batch: Annotated[int | None, choice("N", "as in the paper")] = None,
     learning_rate: Annotated[float | None, choice("RATE", "as in the paper")] = None,
     views: Annotated[int | None, choice("M", "as in the paper: 4, or 1 for sets of single pictures")] = None,
@@ -56,7 +56,8 @@ def train(
     Args:
         experiment: METHOD/DATA, such as ocloc/clevr-m1, slot-attention/clevr or umbra/clevr-m3; smaller ones are
             METHOD-compact/DATA. `viewslots info` lists all. Short names: clevr-m1..m4, clevr, dsprites, abstract (the
-            paper's); compact, umbra, tiny. umbra has two stages, which run one after the other.
+            paper's); compact, umbra, tiny. umbra has two stages, umbra-details/clevr-m1 four: they run one after the
+            other.
         run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
         data: A data set made by make-data or import-data, or `live`: fresh scenes at every step, no disk. The model
             follows the size of its pictures, if its method can.
@@ -64,8 +65,8 @@ def train(
         seed: Decides first weights, order of scenes, choice of views and noise.
         seeds: Several seeds with commas between them, all at once, into RUN/seed-S.
         resume: Go on with a run from its newest checkpoint; needs no other option but --run.
-        init: A run or a shipped model (umbra, umbra-quick, ...) whose weights to start from, in place of the first
-            stage. umbra from a trained umbra is fine-tuned: a short run at a low rate.
+        init: A run or a shipped model (umbra, umbra-quick, ...) whose weights to start from, in place of all earlier
+            stages. umbra from a trained umbra is fine-tuned: a short run at a low rate.
         batch: Scenes in a batch, of all processes together.
         learning_rate: Largest learning rate.
         views: Pictures of each scene in a step, after the phase with one.
@@ -77,8 +78,9 @@ def train(
         precision: auto is bf16 on a GPU and fp32 on a CPU.
         fast: Use the fast twins of the networks; the result is the same up to rounding.
         set_: Any constant that `viewslots info EXPERIMENT` shows under model, schedule or optimisation, such as
-            schedule.temperature_start=2; may be given several times. Constants of the model count for both stages,
-            others for the last; first.schedule.temperature_start=2 is for the first.
+            schedule.temperature_start=2; may be given several times. Constants of the model count for earlier stages
+            too where their experiments have the same value, others for the last stage alone;
+            first.schedule.temperature_start=2 is for the stage before it, first.first. for the one before that.
     """
     given = {
         "preset": experiment,
@@ -104,16 +106,15 @@ def train(
 
 def changed_arguments(given: dict[str, Any], changes: tuple[str, ...], begun: Path | None) -> dict[str, Any]:
     """With the values of --set, whose names are those of the preset, or of that of the run that goes on."""
-    from viewslots.experiments import experiment, first_stage
+    from viewslots.experiments import experiment, stages
     from viewslots.training.run import read_run_config
     from viewslots.training.settings import parse_changes, with_changes
 
     if not changes or ("preset" not in given and begun is None):  # the latter is refused where runs are opened
         return given
     preset = given["preset"] if begun is None or "preset" in given else read_run_config(begun)["preset"]
-    first = first_stage(preset)
-    parsed = parse_changes(changes, experiment(preset), None if first is None else experiment(first))
-    return with_changes(given, parsed)
+    chosen, *earlier = map(experiment, reversed(stages(preset)))
+    return with_changes(given, parse_changes(changes, chosen, *earlier))
 
 
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
@@ -162,7 +163,7 @@ def run_training(
             if outcome is not None and opened:
                 opened[number].weights = finished_model(outcome.run)
             stage = opened[number] if opened else None
-            outcome = run_stage(stage, settings, device, ranks, stages[-1].all_steps)
+            outcome = run_stage(stage, settings, device, ranks, stages[-1])
         assert outcome is not None
         return outcome
 
@@ -177,9 +178,9 @@ class Opened:
 
 
 def run_stage(
-    opened: Opened | None, settings: "RunSettings", device: "torch.device", ranks: "Ranks", total: int
+    opened: Opened | None, settings: "RunSettings", device: "torch.device", ranks: "Ranks", last: "RunSettings"
 ) -> "Outcome":
-    """To its end. `opened` on rank 0 alone; `total`: steps of all stages together."""
+    """To its end. `opened` on rank 0 alone; `last`: the stage that all lead to."""
     from viewslots.training.log import Console
     from viewslots.training.loop import Training
     from viewslots.training.settings import LIVE
@@ -187,11 +188,12 @@ def run_stage(
 
     folder, weights = (None, None) if opened is None else (opened.folder, opened.weights)
     with Progress("scenes", "rendering", ranks.first and settings.data == LIVE) as progress:
-        parts, goes_on = assemble(settings, device, ranks, weights, progress), settings.all_steps < total
+        parts = assemble(settings, device, ranks, weights, progress)
+    number, count = len(settings.stages), len(last.stages)
     with Console(settings.steps, parts.model.headline or parts.model.terms, ranks.first, say) as console:
-        if goes_on or settings.first is not None:
-            console.stage(1 if goes_on else 2, 2, settings.all_steps - settings.steps, total)
-        training = Training(settings, parts, folder, ranks, console, goes_on)
+        if count > 1:
+            console.stage(number, count, settings.all_steps - settings.steps, last.all_steps)
+        training = Training(settings, parts, folder, ranks, console, goes_on=number < count)
         training.resume()
         return training.run()
 
@@ -200,25 +202,32 @@ def open_stages(
     run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, ranks: "Ranks", stack: ExitStack
 ) -> list[Opened]:
     """All stages of a run that are not done yet, in their order; `stack` closes their folders."""
-    from viewslots.training.checkpoint import saved_steps
-    from viewslots.training.run import RunFolder
-    from viewslots.training.start import FREE, resume_run
+    from viewslots.training.start import FREE
 
     last = open_run(run, given, device, fast, resume, ranks)
     stack.enter_context(last.folder)
-    settings, place = last.settings.first, run / FIRST
-    if settings is None or saved_steps(last.folder.checkpoints):
-        return [last]
+    free = {name: value for name, value in given.items() if name in ("data", *FREE)}
+    return with_stages_before(last, free, fast, stack)
+
+
+def with_stages_before(stage: Opened, free: dict[str, Any], fast: bool, stack: ExitStack) -> list[Opened]:
+    """This stage after those before it that are not done yet. Where the one before is done, it starts from that."""
+    from viewslots.training.checkpoint import saved_steps
+    from viewslots.training.run import RunFolder
+    from viewslots.training.start import resume_run
+
+    settings, place = stage.settings.first, stage.folder.path / FIRST
+    if settings is None or saved_steps(stage.folder.checkpoints):
+        return [stage]
     if not (place / "config.json").exists():
-        first = RunFolder.create(place, settings.to_json())
+        folder = RunFolder.create(place, settings.to_json())
     else:
-        free = {name: value for name, value in given.items() if name in ("data", *FREE)}
-        first, settings = resume_run(place, free, fast)
-    stack.enter_context(first)
-    if settings.steps in saved_steps(first.checkpoints):  # which is written after all else
-        say(f"the first stage is done: going on from its best model, in {place}")
-        return [replace(last, weights=finished_model(place))]
-    return [Opened(first, settings), last]
+        folder, settings = resume_run(place, free, fast)
+    stack.enter_context(folder)
+    if settings.steps in saved_steps(folder.checkpoints):  # which is written after all else
+        say(f"stage {len(settings.stages)} is done: going on from its best model, in {place}")
+        return [replace(stage, weights=finished_model(place))]
+    return [*with_stages_before(Opened(folder, settings), free, fast, stack), stage]
 
 
 def open_run(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool, ranks: "Ranks") -> Opened:

@@ -66,8 +66,8 @@ def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[
         "preset_steps": None if preset is None else preset.schedule.steps,
         "seconds": training_seconds(run / METRICS_FILE),
         "seed": config.get("seed"),
-        "tuned": config.get("tunes") is True,
-        **(first_stage(config) if before is None else stage_before(before, run / FIRST)),
+        "tuned": config.get("tunes") is True and before is None,
+        **(first_stage(config) if before is None else stages_before(before, run / FIRST)),
         "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
         "data_sha256": config.get("data_sha256"),
         "live": config.get("data") == "live",
@@ -83,6 +83,15 @@ def first_stage(config: dict[str, Any]) -> dict[str, Any]:
     if type(step) is int:
         facts |= {"init_steps": step, "init_seconds": training_seconds(Path(init) / METRICS_FILE, step)}
     return facts | {"init": Path(init).name}
+
+
+def stages_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
+    """Of the stage before, with what all stages took up to its end."""
+    facts, before = stage_before(config, run), config.get(FIRST)
+    for name, value in (stages_before(before, run / FIRST) if isinstance(before, dict) else {}).items():
+        if isinstance(value, int | float) and isinstance(facts[name], int | float):
+            facts[name] = round(facts[name] + value, 1)
+    return facts
 
 
 def stage_before(config: dict[str, Any], run: Path) -> dict[str, Any]:

@@ -92,9 +92,7 @@ class Training:
     @property
     def first(self) -> str | None:
         """The experiment whose weights it starts from; None where its own command trains that too."""
-        if first_stage(self.experiment) is not None:
-            return None
-        return experiment(self.experiment).optimisation.pretrained_preset
+        return start_of(self.experiment)
 
 
 class Planner:
@@ -137,7 +135,7 @@ class Planner:
         return list(found.values())
 
     def training(self, name: str, seed: int) -> Training:
-        recipe = Short(all_steps(name))
+        recipe = Short(all_steps(name) if start_of(name) is None else experiment(name).schedule.steps)
         if self.asked.short:
             if name not in self.table.short:
                 raise UserError(f"--short: there is no short recipe for {name}; leave --short or this row out")
@@ -232,6 +230,14 @@ class Planner:
         return Task(
             f"figures-{name}", "figures", words, f"figures/{name}/viewpoints-sampled.png", (f"data-{data}", *tasks)
         )
+
+
+def start_of(name: str) -> str | None:
+    """The experiment of the run that a training starts from. None where it starts from nothing, or from a stage that
+    does: its own command then trains both. Any other run may be a row, or serve several."""
+    before = experiment(name).optimisation.pretrained_preset
+    inside = first_stage(name) is not None and before is not None and first_stage(before) is None
+    return None if inside else before
 
 
 def squeezed(settings: Mapping[str, Any], factor: float) -> dict[str, Any]:

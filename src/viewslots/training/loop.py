@@ -165,7 +165,7 @@ class Training:
 
     def stop(self, signal: int) -> None:
         self.saver.finish()
-        raise Interrupted(signal, self.done, " of the first stage" if self.goes_on else "")
+        raise Interrupted(signal, self.done, f" of stage {len(self.settings.stages)}" if self.goes_on else "")
 
     def log(self) -> None:
         """Means since the last row. Here, in validations and in checkpoints alone the host waits for the device."""

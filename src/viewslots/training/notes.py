@@ -25,9 +25,11 @@ def notes(settings: RunSettings, given: Container[str]) -> Iterator[str]:
 
 
 def stages(settings: RunSettings) -> Iterator[str]:
-    if (first := settings.first) is not None:
-        yield f"two stages: {first.steps:,} steps of {first.preset}, then {settings.steps:,} of {settings.preset}"
-    if settings.tunes:
+    first, *later = settings.stages
+    if later:
+        others = "".join(f", then {stage.steps:,} of {stage.preset}" for stage in later)
+        yield f"{len(settings.stages)} stages: {first.steps:,} steps of {first.preset}{others}"
+    elif settings.tunes:
         yield f"fine-tuning: {settings.steps:,} steps; the step with the lowest validation loss counts, the start too"
 
 

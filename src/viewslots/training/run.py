@@ -56,7 +56,7 @@ checkpoints/     the last states of training, each .safetensors with a .json of 
 saved.json       there since the first checkpoint: a run that has lost them all does not begin anew
 pictures/        decompositions drawn during training
 tensorboard/     the numbers of metrics.jsonl for `tensorboard --logdir`
-first/           of a training in two stages the first one, a run folder like this; its best model is where this starts
+first/           of a training in stages the one before, a run folder like this; its best model is where this starts
 training.lock    there while a training writes this folder
 """
 

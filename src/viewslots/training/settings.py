@@ -6,13 +6,14 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from operator import attrgetter
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import torch
 
 from viewslots.errors import UserError
-from viewslots.experiments import all_steps, experiment, first_stage, full_name, pinned_steps
+from viewslots.experiments import all_steps, experiment, first_stage, full_name, pinned_steps, stages
 from viewslots.files import FIRST, shown
 from viewslots.methods.config import Bound, check_fields, from_values, frozen
 from viewslots.methods.contract import Precision, TrainableMethod
@@ -69,20 +70,20 @@ class RunSettings:
         check_fields(self)
         if trainable_class(self.method).config_class is not type(self.model):
             raise UserError(f"--method {self.method} is not for the experiment {self.preset}")
-        if self.first is not None and self.first.first is not None:
-            raise UserError(
-                f"{self.preset} after {self.first.preset} after {self.first.first.preset}: a run has two stages at "
-                "most; train the first one by itself and name it with --init"
-            )
 
     @property
     def steps(self) -> int:
         return self.schedule.steps
 
     @property
+    def stages(self) -> tuple["RunSettings", ...]:
+        """In their order; this one is the last."""
+        return (*(() if self.first is None else self.first.stages), self)
+
+    @property
     def all_steps(self) -> int:
-        """With those of the stage before."""
-        return self.steps + (0 if self.first is None else self.first.all_steps)
+        """With those of the stages before."""
+        return sum(stage.steps for stage in self.stages)
 
     @property
     def batch(self) -> int:
@@ -164,9 +165,10 @@ def plan_run(
 ) -> RunSettings:
     """A run of an experiment for this data and length: the arguments are those of `plan_stage`.
 
-    A first stage on the same data comes along, unless `init` names other weights to start from (`start`, the model).
-    Both stages share the data, the batch, the views, the slots and the constants of the model. `steps` counts both;
-    changes first.NAME are for the first stage alone.
+    Earlier stages on the same data come along, unless `init` names other weights to start from (`start`, the model).
+    All stages share the data, the batch, the views, the slots and the constants of the model in which their experiments
+    agree. `steps` counts all of them; changes first.NAME are for the stage before, first.first.NAME for the one before
+    that.
     """
     before, changes = first_stage(preset) if init is None else None, changes or {}
     own = {name: value for name, value in changes.items() if not name.startswith(FIRST_NAME)}
@@ -175,11 +177,11 @@ def plan_run(
             raise UserError(f"--set {odd[0]}: this run has no first stage" + (" because of --init" if init else ""))
         return plan_stage(preset, data, steps=steps, init=init, start=start, changes=own, **shared)
     length = all_steps(preset) if steps is None else steps
-    if length < 2:
-        raise UserError(f"--steps {length}: {preset} has two stages, so give at least 2")
-    share = min(max(round(length * all_steps(before) / all_steps(preset)), 1), length - 1)
+    if length < (least := len(stages(preset))):
+        raise UserError(f"--steps {length}: {preset} has {least} stages, so give at least {least}")
+    share = min(max(round(length * all_steps(before) / all_steps(preset)), least - 1), length - 1)
     kept = {name: value for name, value in shared.items() if name not in LAST_ONLY}
-    first = plan_run(before, data, steps=share, changes=changes_before(changes, before), **kept)
+    first = plan_run(before, data, steps=share, changes=changes_before(changes, preset, before), **kept)
     return plan_stage(preset, data, steps=length - share, changes=own, first=first, **shared)
 
 
@@ -188,12 +190,14 @@ LAST_ONLY = ("method", "learning_rate")
 FIRST_NAME = FIRST + "."
 
 
-def changes_before(changes: Mapping[str, Any], first: str) -> dict[str, Any]:
-    """Those of the first stage: its own, and the model's, whose networks both stages share."""
-    known = dict(fields_below(type(experiment(first).model), "model."))
-    model = {name: value for name, value in changes.items() if name in known}
-    own = {name: value for name, value in changes.items() if name.startswith(FIRST_NAME)}
-    return model | {name.removeprefix(FIRST_NAME): value for name, value in own.items()}
+def changes_before(changes: Mapping[str, Any], preset: str, before: str) -> dict[str, Any]:
+    """Those of the stage before: its own, and the model's, whose networks both share. Where the two experiments differ
+    (glimpses, details), a change is the later one's alone: glimpses in the stage before them would ruin it."""
+    chosen, first = experiment(preset), experiment(before)
+    known = dict(fields_below(type(first.model), "model."))
+    alike = [name for name in changes if name in known and attrgetter(name)(first) == attrgetter(name)(chosen)]
+    own = {name.removeprefix(FIRST_NAME): value for name, value in changes.items() if name.startswith(FIRST_NAME)}
+    return {name: changes[name] for name in alike} | own
 
 
 def plan_stage(
@@ -265,7 +269,8 @@ def plan_stage(
     settings = settings.changed(changes or {})
     require_init(settings)
     require_parts(settings)
-    return replace(settings, tunes=settings.tunes or (bool(settings.optimisation.parts) and type(start) is kind))
+    before = type(start) if first is None else trainable_class(first.method)
+    return replace(settings, tunes=settings.tunes or (bool(settings.optimisation.parts) and before is kind))
 
 
 def with_slots(model: Any, slots: int, method: str) -> Any:
@@ -311,9 +316,9 @@ OPTIONS = {
 """Fields that have an option of their own, and the argument of plan_run behind it."""
 
 
-def parse_changes(words: Sequence[str], chosen: Experiment, first: Experiment | None = None) -> dict[str, Any]:
-    """Values by dotted name, of the type that the field has; ranges are checked where the config is made. Names of the
-    first stage, if there is one, begin with `first.`"""
+def parse_changes(words: Sequence[str], chosen: Experiment, *earlier: Experiment) -> dict[str, Any]:
+    """Values by dotted name, of the type that the field has; ranges are checked where the config is made. Each `first.`
+    before a name goes back by one stage: `earlier` are those before the chosen one, the nearest first."""
     changes: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -321,11 +326,13 @@ def parse_changes(words: Sequence[str], chosen: Experiment, first: Experiment | 
             raise UserError(f"--set {word}: give section.field=value, such as optimisation.warmup_steps=100")
         if name in changes:
             raise UserError(f"--set {name}: given twice")
-        theirs = first if name.startswith(FIRST_NAME) else None
-        if theirs is not None and name == FIRST_NAME + "schedule.steps":
-            raise UserError(f"--set {name}: the first stage has its share of --steps, and is squeezed to it")
-        kind = kind_of(name, chosen) if theirs is None else kind_of(name.removeprefix(FIRST_NAME), theirs)
-        changes[name] = typed(name, text, kind)
+        field, stage = name, chosen
+        for before in earlier:
+            if field.startswith(FIRST_NAME):
+                field, stage = field.removeprefix(FIRST_NAME), before
+        if field != name and field == "schedule.steps":
+            raise UserError(f"--set {name}: an earlier stage has its share of --steps, and is squeezed to it")
+        changes[name] = typed(name, text, kind_of(field, stage))
     return changes
 
 

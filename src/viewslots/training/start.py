@@ -29,7 +29,7 @@ from viewslots.training.checkpoint import Damaged, load_step, read_facts, saved_
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of, rendered_split
 from viewslots.training.run import CHECKPOINTS, ORIGIN, RunFolder, read_run_config
-from viewslots.training.settings import FIRST_NAME, IMAGE_SIZE, LIVE, RunSettings, plan_run
+from viewslots.training.settings import IMAGE_SIZE, LIVE, RunSettings, plan_run
 from viewslots.training.step import EagerStep, Model, Step, fast_step
 from viewslots.training.validation import Validation, live_split
 from viewslots.types import Progress
@@ -55,7 +55,7 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> Run
     if settings.views > size.views:
         raise UserError(f"--views {settings.views}: scenes of this data set have {size.views}")
     if isinstance(size, Plan):
-        for stage in (settings, settings.first or settings):
+        for stage in settings.stages:
             batches_of(size.splits["train"].scenes, stage.batch)
     return settings
 
@@ -137,8 +137,8 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
     }
     options = {name: "the experiment" if name == "preset" else "--" + name.replace("_", "-") for name in begun}
     changes = given.get("changes", {})
-    if settings.first is None and (odd := [name for name in changes if name.startswith(FIRST_NAME)]):
-        raise UserError(f"--set {odd[0]}: {run} has no first stage")
+    if odd := [name for name in changes if name.split(".").count(FIRST) >= len(settings.stages)]:
+        raise UserError(f"--set {odd[0]}: {run} has no such stage")
     begun |= {name: attrgetter(name)(settings) for name in changes}
     for name, wanted in ({name: given[name] for name in begun if name in given} | changes).items():
         option, value = options.get(name, f"--set {name}"), begun[name]
@@ -276,9 +276,9 @@ def open_data(
     chosen: dict[str, Any] = {"seed": settings.seed, "batch": settings.batch, "size": size, "camera": camera}
     chosen |= {"device": device, "ranks": ranks}
     if settings.data == LIVE:
-        preset, before = data_preset(settings.world), settings.first
+        preset, (*earlier, _) = data_preset(settings.world), settings.stages
         world = preset.world(None)
-        seen = 0 if before is None else before.all_steps * before.batch
+        seen = sum(stage.steps * stage.batch for stage in earlier)
         feed = live_feed(world, preset.pool, seen, chosen, progress)
         held_out = live_split(world, views, device) if ranks.first else None
     else:
