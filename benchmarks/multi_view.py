@@ -1,13 +1,13 @@
-"""OCLOC with the paper's networks on clevr-m1 to m4, the per-view baseline at compact's size, k-means and umbra-quick:
-every cell of the multi-view tables, and figures, on one GPU.
+"""Rows of the paper's multi-view tables on one GPU: every cell of clevr-m1 to m4, and figures.
 
-    python3 benchmarks/multi_view.py WORK [--seconds 1400] [--device cpu --small]
+    python3 benchmarks/multi_view.py WORK [--rows mulmon per-view] [--seconds 1400] [--device cpu --small]
 
-The paper's curriculum: m3 goes on from m1, and m4 from m2, at two thirds of their steps. All trainings run side by side
-by NVIDIA's multi-process service; the baseline and umbra-quick take what OCLOC leaves. m1 is trained as far as m3 needs
-it, m2 with the start of umbra's first stage: as published two seeds came to nothing (docs/results/multi-view). After
---seconds trainings stop, and what they have is scored. WORK/results has one JSON a cell, WORK/figures the pictures,
-WORK/logs/progress.log what was done when, with exit codes. --small: a rehearsal of minutes on a CPU.
+OCLOC has the paper's networks and its curriculum, like the baseline at compact's size: m3 goes on from m1, and m4 from
+m2, at two thirds of their steps. m1 is trained as far as m3 needs it, m2 with the start of umbra's first stage: as
+published two seeds came to nothing (docs/results/multi-view). MulMON is told the cameras, and learns each set alone.
+All trainings run side by side by NVIDIA's multi-process service; the baseline and umbra-quick take what the others
+leave. After --seconds trainings stop, and what they have is scored. WORK/results has one JSON a cell, WORK/figures the
+pictures.
 """
 
 import shlex
@@ -15,13 +15,23 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from side_by_side import SideBySide
 
-KINDS, NUMBERS = ("ocloc", "per-view"), (1, 2, 3, 4)
+ROWS, NUMBERS = ("ocloc", "per-view", "mulmon", "umbra-quick", "kmeans"), (1, 2, 3, 4)
+PAIRS = (1, 2), (3, 4)
+"""Half a circle of viewpoints, and all of it."""
+STEPS = {"ocloc": 40_000, "per-view": 15_000, "mulmon": 40_000}
+"""Of what is trained; OCLOC and the baseline take two thirds of them for m3 and m4."""
+CURRICULUM, LATER_ROWS = ("ocloc", "per-view"), ("per-view", "umbra-quick", "kmeans")
+EXPERIMENTS = {"ocloc": "ocloc", "per-view": "per-view-compact", "mulmon": "mulmon"}
+MULMON = ["--batch", "8", "--learning-rate", "3e-4"]
+"""Twice the published batch, so that a squeezed run sees more (docs/results/multi-view)."""
 SLOTS = {"test1": 7, "test2": 11}
 START = {"log_sigma": "-3", "shape_logit": "-2", "selection_gain": "30"}
 """Of clevr-m2: objects that hardly show at first leave the ground to the background."""
@@ -29,20 +39,31 @@ START = {"log_sigma": "-3", "shape_logit": "-2", "selection_gain": "30"}
 
 @dataclass
 class Bench(SideBySide):
-    trained: dict[str, threading.Event] = field(
-        default_factory=lambda: {f"{kind}-m{number}": threading.Event() for kind in KINDS for number in NUMBERS}
-    )
+    rows: list[str] = field(default_factory=list)
+    trained: dict[str, threading.Event] = field(init=False)
     """Whether a run has ended, well or not."""
+    made: dict[int, threading.Event] = field(default_factory=lambda: {number: threading.Event() for number in NUMBERS})
+    """Whether a data set is there."""
 
-    def train(self, name: str, experiment: str, steps: int, later: bool, init: str = "", until: int = 0) -> None:
+    def __post_init__(self) -> None:
+        names = [f"{row}-m{number}" for row in self.rows if row in STEPS for number in NUMBERS]
+        self.trained = {name: threading.Event() for name in names}
+
+    def train(self, row: str, number: int, steps: int, init: str = "", until: int = 0) -> None:
         """`until`: a step that the run keeps, after which it may stop."""
-        words = ["train", f"{experiment}/clevr-{name[-2:]}", "--data", str(self.data_of(name))]
+        name = f"{row}-m{number}"
+        experiment = "ocloc-compact" if self.small and row == "ocloc" else EXPERIMENTS[row]
+        words = ["train", f"{experiment}/clevr-m{number}", "--data", str(self.data_of(number))]
         words += ["--run", str(self.work / "runs" / name), "--steps", str(steps), "--checkpoint-every", str(steps)]
-        words += ["--validate-every", str(max(steps // 20, 1)), *(["--batch", "2"] if self.small else [])]
+        words += ["--validate-every", str(max(steps // 20, 1))]
         words += ["--init", str(self.work / "runs" / init)] if init else []
+        if self.small:
+            words += ["--batch", "2"]
+        elif row == "mulmon":
+            words += MULMON
         if name == "ocloc-m2":
             words += [word for field, value in START.items() for word in ("--set", f"model.start.{field}={value}")]
-        running = self.viewslots(name, words, later)
+        running = self.viewslots(name, words, later=row in LATER_ROWS)
         while running.poll() is None:
             if self.enough or (until and self.kept(name, until)):
                 running.send_signal(signal.SIGTERM)
@@ -54,91 +75,99 @@ class Bench(SideBySide):
     def kept(self, name: str, step: int) -> bool:
         return (self.work / "runs" / name / "checkpoints" / f"step-{step:08d}.json").exists()
 
-    def cells(self, source: str, name: str, later: bool = False, answers: int = 5, new_views: bool = False) -> None:
-        """All of one row, in one process."""
-        common = shlex.join([source, "--data", str(self.data_of(name)), "--device", self.device])
+    def data_of(self, number: int) -> Path:
+        return self.work / f"clevr-m{number}"
+
+    def cells(self, row: str, number: int) -> None:
+        """All of one row on one set, in one process. The paper estimates viewpoints with OCLOC alone."""
+        source = str(self.work / "runs" / f"{row}-m{number}") if row in STEPS else row
+        answers = 1 if row == "umbra-quick" else 5
+        common = shlex.join([source, "--data", str(self.data_of(number)), "--device", self.device])
         common += f" --repeats {answers} --batch 50"
         lines = []
         for split, slots in SLOTS.items():
-            out = shlex.quote(str(self.work / "results" / f"{name}-{split}"))
+            out = shlex.quote(str(self.work / "results" / f"{row}-m{number}-{split}"))
             asked = f"{common} --split {split} --slots {slots} --out {out}"
             for views in (4, 1, 2, 8):
                 lines.append(f"evaluate {asked}-m{views}.json --views {views}{'' if views == 4 else ' --no-extras'}")
-            if source == "umbra-quick":
+            if row == "umbra-quick":
                 lines.append(
                     f"evaluate {common} --split {split}-large --slots {slots} --out {out}-large.json --views 4"
                 )
-            for given in (4, 1, 2) if new_views else ():
+            for given in (4, 1, 2) if row in ("ocloc", "umbra-quick") else ():
                 lines.append(f"estimate-viewpoints {asked}-given{given}.json --given {given} --new 4 --no-extras")
-        self.questions(name, lines, later)
-
-    def data_of(self, name: str) -> Path:
-        return self.work / f"clevr-{name[-2:]}"
+        self.questions(f"{row}-m{number}", lines, later=row in LATER_ROWS)
 
     def figures(self, number: int) -> None:
-        names = f"ocloc-m{number}", f"per-view-m{number}"
+        """Of what is trained here, with umbra-quick beside it."""
+        names = [name for name in self.trained if name.endswith(f"-m{number}")]
         for name in names:
             self.trained[name].wait()
-        run, baseline = (str(self.work / "runs" / name) for name in names)
-        words = ["figures", run, "--data", str(self.work / f"clevr-m{number}"), "--compare", baseline, "umbra-quick"]
+        run, *others = (str(self.work / "runs" / name) for name in names)
+        words = ["figures", run, "--data", str(self.data_of(number)), "--compare", *others, "umbra-quick"]
         words += ["--out", str(self.work / "figures" / f"m{number}"), *(["--frames", "2"] if self.small else [])]
         self.ended(f"figures of m{number}", self.viewslots(f"figures-m{number}", words))
 
-    def curriculum(
-        self, kind: str, experiment: str, steps: int, half: int, full: int, made: threading.Event, later: bool
-    ) -> None:
-        """Half a circle of viewpoints, then all of it, once its data are `made`. Of m1 there are results already."""
-        first, second, kept = f"{kind}-m{half}", f"{kind}-m{full}", round(steps * 2 / 3)
-        new_views = kind == "ocloc"
+    def curriculum(self, row: str, half: int, full: int) -> None:
+        """Half a circle of viewpoints, then all of it. Of m1 there are results already."""
+        steps = self.steps(row)
+        first, kept = f"{row}-m{half}", round(steps * 2 / 3)
 
         def rest() -> None:
-            made.wait()
+            self.made[full].wait()
             while not (self.kept(first, kept) or self.trained[first].is_set() or self.enough):
                 time.sleep(1)
-            self.train(second, experiment, kept, later, init=first)  # fails if there is nothing to start from
-            self.cells(str(self.work / "runs" / second), second, later, new_views=new_views)
+            self.train(row, full, kept, init=first)  # fails if there is nothing to start from
+            self.cells(row, full)
 
         with ThreadPoolExecutor() as pool:
             going_on = pool.submit(rest)
-            self.train(first, experiment, steps, later, until=kept if half == 1 else 0)
+            self.made[half].wait()
+            self.train(row, half, steps, until=kept if half == 1 else 0)
             if half != 1:
-                self.cells(str(self.work / "runs" / first), first, later, new_views=new_views)
+                self.cells(row, half)
             going_on.result()
 
+    def steps(self, row: str) -> int:
+        return 6 if self.small else STEPS[row]
+
+    def by_itself(self, row: str, number: int) -> None:
+        self.made[number].wait()
+        self.train(row, number, self.steps(row))
+        self.cells(row, number)
+
+    def untrained(self, row: str, numbers: tuple[int, ...]) -> None:
+        self.made[4].wait()
+        for number in numbers:
+            self.cells(row, number)
+
+    def data_sets(self) -> None:
+        for pair in PAIRS:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda number: self.data(f"clevr-m{number}", ["--large-scenes", "400"]), pair))
+            for number in pair:
+                self.made[number].set()
+
+    def jobs(self) -> Iterator[Callable[[], None]]:
+        yield self.data_sets
+        for row in self.rows:
+            for half, full in zip(*PAIRS, strict=True):
+                if row in CURRICULUM:
+                    yield partial(self.curriculum, row, half, full)
+                elif row in STEPS:
+                    yield from (partial(self.by_itself, row, number) for number in (half, full))
+                else:
+                    yield partial(self.untrained, row, (half, full))
+        if self.trained:
+            yield from (partial(self.figures, number) for number in NUMBERS)
+
     def all(self) -> None:
-        steps, baseline_steps = (6, 6) if self.small else (40_000, 15_000)
-        ocloc = "ocloc-compact" if self.small else "ocloc"
-        made = {number: threading.Event() for number in NUMBERS}
-
-        def data() -> None:
-            for pair in ((1, 2), (3, 4)):
-                with ThreadPoolExecutor() as pool:
-                    list(pool.map(lambda n: self.data(f"clevr-m{n}", ["--large-scenes", "400"]), pair))
-                for number in pair:
-                    made[number].set()
-
-        def chain(kind: str, experiment: str, length: int, half: int, full: int, later: bool) -> None:
-            made[half].wait()
-            self.curriculum(kind, experiment, length, half, full, made[full], later)
-
-        def scores(source: str, numbers: tuple[int, ...], answers: int, new_views: bool) -> None:
-            made[4].wait()
-            for number in numbers:
-                self.cells(source, f"{source}-m{number}", later=True, answers=answers, new_views=new_views)
-
-        with ThreadPoolExecutor(20) as pool:
-            jobs = [pool.submit(data)]
-            for half, full in ((1, 3), (2, 4)):
-                jobs.append(pool.submit(chain, "ocloc", ocloc, steps, half, full, False))
-                jobs.append(pool.submit(chain, "per-view", "per-view-compact", baseline_steps, half, full, True))
-                jobs.append(pool.submit(scores, "umbra-quick", (half, full), 1, True))
-                jobs.append(pool.submit(scores, "kmeans", (full,) if half == 1 else (half, full), 5, False))
-            jobs += [pool.submit(self.figures, number) for number in (2, 3, 4)]
-            for job in jobs:
+        with ThreadPoolExecutor(40) as pool:
+            for job in [pool.submit(job) for job in self.jobs()]:
                 job.result()
 
 
 if __name__ == "__main__":
-    bench = Bench.from_command_line(__doc__)
+    bench = Bench.from_command_line(__doc__, rows={"nargs": "+", "choices": ROWS, "default": [*ROWS]})
     bench.all()
     sys.exit(bench.exit_code)

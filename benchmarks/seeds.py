@@ -1,13 +1,12 @@
-"""umbra from scratch for three fresh seeds on one GPU: how many work, how well one set of weights knows clevr-m1 to m4,
-and how soon.
+"""umbra from scratch for fresh seeds, side by side on one GPU: how many work, how well, and how soon.
 
-    python3 benchmarks/seeds.py WORK [--seconds 1300] [--device cpu --small]
+    python3 benchmarks/seeds.py WORK [--on clevr-mixed] [--seeds 50 51 52] [--alone] [--seconds 1300]
+    python3 benchmarks/seeds.py WORK --device cpu --small
 
-Each seed: `umbra` on clevr-m1, both stages, 18,000 steps; from it `umbra/clevr-mixed`; from that `umbra-details`,
-glimpses and details at once. No seed is chosen or left out. The first one is alone on the GPU until a validation has
-ARI-O .90, and goes before all others to its end: WORK/logs/progress.log is its clock. One more run asks whether both
-first stages can do without the half circle: `umbra` on clevr-mixed from scratch. After --seconds trainings stop, and
-what they have is scored. WORK/results has one JSON a row, WORK/runs the run folders.
+Each seed has the stages of STAGES, one from the other; no seed is chosen or left out. On clevr-mixed one set of weights
+is for all four sets, and is scored on each. --alone: the first seed is alone on the GPU until a validation has ARI-O
+.90, and goes before the others to its end. After --seconds trainings stop, and what they have is scored. WORK/results
+has one JSON a row, WORK/runs the run folders, WORK/logs/progress.log the clock.
 """
 
 import json
@@ -22,9 +21,7 @@ from dataclasses import dataclass, field
 
 from side_by_side import SideBySide
 
-SEEDS, SCRATCH = (30, 31, 32), 33
 HALF, MIXED, ELSEWHERE = "clevr-m1", "clevr-mixed", ("clevr-m2", "clevr-m3", "clevr-m4")
-SETS = (HALF, *ELSEWHERE)
 SLOTS = {"test1": 7, "test2": 11}
 ENOUGH_OBJECTS = 0.90
 """Validation ARI-O of the clock, on 64 scenes, by the appendix's formula."""
@@ -41,72 +38,75 @@ class Stage:
     validate_every: int
 
 
-STAGES = (
-    Stage("half", "umbra", HALF, 18_000, 1_500),
-    Stage("wide", "umbra/clevr-mixed", MIXED, 14_000, 2_000),
-    Stage("details", "umbra-details/clevr-mixed", MIXED, 4_500, 900),
-)
-FROM_SCRATCH = (Stage("scratch", "umbra", MIXED, 18_000, 3_000),)
+FIRST = Stage("first", "ocloc-first/clevr-m1", HALF, 12_000, 1_500)
+STAGES = {
+    HALF: (
+        FIRST,
+        Stage("second", "umbra/clevr-m1", HALF, 14_000, 2_000),
+        Stage("details", "umbra-details/clevr-m1", HALF, 3_500, 1_166),
+    ),
+    MIXED: (
+        FIRST,
+        Stage("second", "umbra/clevr-m1", HALF, 6_000, 1_500),
+        Stage("wide", "umbra/clevr-mixed", MIXED, 14_000, 2_000),
+        Stage("details", "umbra-details/clevr-mixed", MIXED, 4_500, 900),
+    ),
+}
 
 
 @dataclass
 class Seeds(SideBySide):
+    on: str = HALF
+    seeds: list[int] = field(default_factory=list)
+    alone: bool = False
     found: threading.Event = field(default_factory=threading.Event)
     """The first seed has its objects, or has ended."""
     first_done: threading.Event = field(default_factory=threading.Event)
     rendered: threading.Event = field(default_factory=threading.Event)
     """What is scored is there."""
 
+    @property
+    def scored_on(self) -> tuple[str, ...]:
+        return (HALF, *ELSEWHERE) if self.on == MIXED else (HALF,)
+
     def all(self) -> None:
         with ThreadPoolExecutor() as pool:
             large = ["--large-scenes", "400"]
-            list(pool.map(lambda name: self.data(name, large if name == HALF else []), (HALF, MIXED)))
-            jobs = [pool.submit(self.seed, seed) for seed in SEEDS]
-            jobs += [pool.submit(self.others), pool.submit(self.from_scratch)]
+            list(pool.map(lambda name: self.data(name, large if name == HALF else []), {HALF, self.on}))
+            jobs = [pool.submit(self.others), *(pool.submit(self.seed, seed) for seed in self.seeds)]
             for job in jobs:
                 job.result()
 
     def others(self) -> None:
         """Test scenes, when they no longer disturb the clock."""
         self.found.wait()
-        for name in ELSEWHERE:
+        for name in self.scored_on[1:]:
             self.data(name, ["--train-scenes", "0", "--valid-scenes", "0", "--large-scenes", "400"], later=True)
         self.rendered.set()
 
     def seed(self, seed: int) -> None:
-        first = seed == SEEDS[0]
-        if not first:
+        first = seed == self.seeds[0]
+        if self.alone and not first:
             self.found.wait()
-        run = self.train(seed, STAGES, first)
+        run = self.train(seed, first)
         if first:
             self.found.set()
             self.first_done.set()
         self.rendered.wait()
+        lines = [*self.questions_about(run)]
         with ThreadPoolExecutor() as pool:
-            halves = pool.map(
-                lambda part: self.questions(f"{run}-{part}", [*self.asked(run)][part::2], later=False), range(2)
-            )
-            list(halves)
+            list(pool.map(lambda part: self.questions(f"{run}-{part}", lines[part::2], later=False), range(2)))
 
-    def from_scratch(self) -> None:
-        self.found.wait()
-        run = self.train(SCRATCH, FROM_SCRATCH, first=False)
-        self.rendered.wait()
-        rows = [self.row(run, name, "test1", "--no-extras") for name in (HALF, "clevr-m3")]
-        self.questions(run, rows, later=True)
-
-    def train(self, seed: int, stages: tuple[Stage, ...], first: bool) -> str:
-        """The name of the last run that there is."""
-        before = ""
-        for stage in stages:
-            run = f"{stage.name}-{seed}"
-            steps = 4 if self.small else stage.steps
+    def train(self, seed: int, first: bool) -> str:
+        """All stages; the name of the last run that there is."""
+        before, begun = "", time.monotonic()
+        for stage in STAGES[self.on]:
+            run, steps = f"{stage.name}-{seed}", 4 if self.small else stage.steps
             words = ["train", stage.experiment, "--data", str(self.work / stage.data), "--seed", str(seed)]
             words += ["--run", str(self.work / "runs" / run), "--steps", str(steps), "--checkpoint-every", str(steps)]
             words += ["--validate-every", str(min(steps, stage.validate_every))]
             words += [*(["--batch", "2"] if self.small else []), *self.start_from(before)]
-            process = self.viewslots(run, words, later=not first and not self.first_done.is_set())
-            begun = time.monotonic()
+            process = self.viewslots(run, words, later=self.alone and not first and not self.first_done.is_set())
             while process.poll() is None:
                 if first and not self.found.is_set() and (row := self.has_objects(run)):
                     self.note(f"{run}: {row} after {time.monotonic() - begun:.0f} s")
@@ -116,9 +116,8 @@ class Seeds(SideBySide):
                     break
                 time.sleep(0.5)
             code = self.ended(f"trained {run}", process)
-            if not (self.work / "runs" / run / "best.json").exists():
-                return before or run
-            before = run
+            if (self.work / "runs" / run / "best.json").exists():
+                before = run
             if code:
                 break
         return before
@@ -127,23 +126,20 @@ class Seeds(SideBySide):
         return ["--init", str(self.work / "runs" / run)] if run else []
 
     def has_objects(self, run: str) -> str:
-        """The first validation of a run, or of its first stage, that has found the objects, in words."""
-        for stage in ("first", "."):
-            log = self.work / "runs" / run / stage / "metrics.jsonl"
-            whole = log.read_text().rpartition("\n")[0] if log.exists() else ""  # the last line may still be written
-            for line in whole.splitlines():
-                row = json.loads(line)
-                if row["kind"] == "valid" and row["ARI-O"] >= ENOUGH_OBJECTS:
-                    return f"ARI-O {row['ARI-O']:.3f} at step {row['step']} of stage {1 + (stage == '.')}"
+        """The first validation that has found the objects, in words."""
+        log = self.work / "runs" / run / "metrics.jsonl"
+        whole = log.read_text().rpartition("\n")[0] if log.exists() else ""  # the last line may still be written
+        for row in map(json.loads, whole.splitlines()):
+            if row["kind"] == "valid" and row["ARI-O"] >= ENOUGH_OBJECTS:
+                return f"ARI-O {row['ARI-O']:.3f} at step {row['step']}"
         return ""
 
-    def asked(self, run: str) -> Iterator[str]:
+    def questions_about(self, run: str) -> Iterator[str]:
         """Every other line goes to another process."""
-        for name in SETS:
+        for name in self.scored_on:
             yield self.row(run, name, "test1-large", "" if name in (HALF, "clevr-m3") else "--no-extras")
-        yield self.row(run, HALF, "test2-large", "--no-extras")
         yield self.row(run, HALF, "test1-large", "--no-extras --starts 1 --spare 4 --looks 0", "-one-start")
-        for name in ("clevr-m4", "clevr-m3", "clevr-m2"):
+        for name in self.scored_on:
             yield self.row(run, name, "test2-large", "--no-extras")
 
     def row(self, run: str, data: str, split: str, options: str, suffix: str = "") -> str:
@@ -154,6 +150,11 @@ class Seeds(SideBySide):
 
 
 if __name__ == "__main__":
-    seeds = Seeds.from_command_line(__doc__)
+    seeds = Seeds.from_command_line(
+        __doc__,
+        on={"choices": [*STAGES], "default": MIXED},
+        seeds={"type": int, "nargs": "+", "default": [50, 51, 52]},
+        alone={"action": "store_true"},
+    )
     seeds.all()
     sys.exit(seeds.exit_code)

@@ -11,6 +11,7 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
 LATER = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
 """Of processes that give way to the others on the GPU."""
@@ -33,12 +34,15 @@ class SideBySide:
     started: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def from_command_line(cls, about: str | None) -> "SideBySide":
+    def from_command_line(cls, about: str | None, **more: dict[str, Any]) -> Self:
+        """`more`: further options by name, as argparse takes them."""
         parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("work", type=Path)
         parser.add_argument("--device", default="cuda")
         parser.add_argument("--seconds", type=float, default=float("inf"))
         parser.add_argument("--small", action="store_true")
+        for name, options in more.items():
+            parser.add_argument(f"--{name}", **options)
         asked = cls(**vars(parser.parse_args()))
         for name in ("logs", "results", "runs"):
             (asked.work / name).mkdir(parents=True, exist_ok=True)
