@@ -132,7 +132,7 @@ def test_hyperparameters_of_the_paper(field: str) -> None:
 
 def test_second_stages_start_from_the_first() -> None:
     """The full circle of viewpoints from the half circle, with the same networks; umbra otherwise from a short OCLOC on
-    its own data, which `train` runs by itself; glimpses from an umbra, details from one with glimpses."""
+    its own data, which `train` runs by itself; glimpses, with details or without, from an umbra."""
     starts = {name: made.optimisation.pretrained_preset for name, made in EXPERIMENTS.items()}
     wide = {"clevr-m3": "clevr-m1", "clevr-m4": "clevr-m2"}
     kinds = ("ocloc", "ocloc-compact", "per-view", "per-view-compact", "umbra")
@@ -142,17 +142,14 @@ def test_second_stages_start_from_the_first() -> None:
     own = {f"umbra/{data}": f"ocloc-first/{data}" for data in sets}
     own["umbra-tiny/clevr-m1"] = "ocloc-tiny/clevr-m1"
     looks = {f"umbra-glimpses/{data}": f"umbra/{data}" for data in sets}
-    details = {f"umbra-details/{data}": f"umbra-glimpses/{data}" for data in ("clevr-m1", "clevr-m2")}
+    details = {f"umbra-details/{data}": f"umbra/{data}" for data in ("clevr-m1", "clevr-m2")}
     assert {name: first for name in EXPERIMENTS if (first := first_stage(name))} == own | looks | details
-    assert stages("umbra-details/clevr-m2") == (
-        *("ocloc-first/clevr-m2", "umbra/clevr-m2", "umbra-glimpses/clevr-m2"),
-        "umbra-details/clevr-m2",
-    )
+    assert stages("umbra-details/clevr-m2") == ("ocloc-first/clevr-m2", "umbra/clevr-m2", "umbra-details/clevr-m2")
     assert stages("umbra") == ("ocloc-first/clevr-m1", "umbra/clevr-m1")
     assert stages("umbra-details/clevr-mixed") == ("umbra-details/clevr-mixed",)
     second |= own | {f"umbra-glimpses/{data}": f"umbra/{data}" for data in (*sets, *wide, "clevr-mixed")}
     several = ("clevr-m1", "clevr-m2", *wide, "clevr-mixed")
-    second |= {f"umbra-details/{data}": f"umbra-glimpses/{data}" for data in several}
+    second |= {f"umbra-details/{data}": f"umbra/{data}" for data in several}
     assert {name: start for name, start in starts.items() if start} == second
     assert pinned_steps("clevr-m1") == pinned_steps("ocloc/clevr-m1") == pinned_steps("compact") == (100_000,)
     assert pinned_steps("umbra") == ()  # from which nothing starts
@@ -189,7 +186,7 @@ def test_glimpses_and_details_are_taught_alone(name: str, details: int, by_view:
     assert made.model == replace(trained.model, glimpses=3, rounds=4, details=details, details_by_view=by_view)
     assert (made.views, made.test_slots, made.tuning) == (trained.views, trained.test_slots, None)
     assert made.optimisation.parts == (("glimpses", "generation.f_det") if details else ("glimpses",))
-    assert made.optimisation.pretrained_preset == f"{'umbra-glimpses' if by_view else 'umbra'}/{made.data}"
+    assert made.optimisation.pretrained_preset == f"umbra/{made.data}"
     assert made.optimisation.learning_rate_at(made.schedule.steps) == pytest.approx(1e-4)
     first, last = made.schedule.at(0), made.schedule.at(made.schedule.steps)
     assert (first.weight_attr, last.weight_attr) == (pytest.approx((0.0, 0.3), abs=1e-4) if details else (1.0, 1.0))

@@ -85,7 +85,7 @@ def test_first_stages_are_trained_first_and_once() -> None:
         umbra = tasks[f"train-umbra-clevr-m1-{seed}"]
         assert umbra.needs == ("data-clevr-m1",)
         assert "--init" not in umbra.words
-        assert (option(umbra, "--steps"), umbra.steps) == ("18000", 18_000)
+        assert (option(umbra, "--steps"), umbra.steps) == ("26000", 26_000)
     # 150,000 + 100,000 steps wait behind the first stage.
     assert names[:2] == ["train-ocloc-clevr-m1-0", "train-ocloc-clevr-m1-1"]
     assert list(tasks)[:2] == ["data-clevr-m3", "data-clevr-m1"]
@@ -121,28 +121,32 @@ def test_the_report_waits_for_all_and_needs_none() -> None:
 
 def test_one_set_of_weights_is_scored_on_every_set() -> None:
     """Umbra's own table: its data sets have the large splits, and the mixed row is asked on those of the others."""
-    tasks = planned(TABLES["umbra"], ("umbra/clevr-mixed", "umbra/clevr-m3"))
+    tasks = planned(TABLES["umbra"], ("umbra-details/clevr-mixed", "umbra-details/clevr-m3"))
     sets = ["clevr-mixed", *(f"clevr-m{number}" for number in (1, 2, 3, 4))]
     assert {name for name in tasks if name.startswith("data-")} == {f"data-{name}" for name in sets}
     assert all(option(tasks[f"data-{name}"], "--large-scenes") == "1000" for name in sets[1:])
     assert "--large-scenes" not in tasks["data-clevr-mixed"].words  # on which nothing is scored
     assert option(planned(TABLES["umbra"], scale=1e-6)["data-clevr-m1"], "--large-scenes") == "4"
     assert "--large-scenes" not in planned()["data-clevr-m1"].words
-    mixed = [name for name in tasks if name.startswith("score-umbra-clevr-mixed-0")]
+    mixed = [name for name in tasks if name.startswith("score-umbra-details-clevr-mixed-0")]
     assert len(mixed) == 4 * len(TABLES["umbra"].scores)
-    score = tasks["score-umbra-clevr-mixed-0-on-clevr-m3-test1-large-m4"]
-    assert score.words[:2] == ("evaluate", "runs/umbra-clevr-mixed-0")
+    score = tasks["score-umbra-details-clevr-mixed-0-on-clevr-m3-test1-large-m4"]
+    assert score.words[:2] == ("evaluate", "runs/umbra-details-clevr-mixed-0")
     assert [option(score, name) for name in ("--data", "--repeats")] == ["data/clevr-m3", "1"]
     assert "--starts" not in score.words
-    assert set(score.needs) == {"data-clevr-m3", "train-umbra-clevr-mixed-0"}
-    plain = tasks["score-umbra-clevr-m3-0-test1-m4-plain"]
+    assert set(score.needs) == {"data-clevr-m3", "train-umbra-details-clevr-mixed-0"}
+    # From scratch to details: the half circle, the full one, glimpses.
+    details, wide = tasks["train-umbra-details-clevr-mixed-0"], tasks["train-umbra-clevr-mixed-0"]
+    assert (option(details, "--init"), option(wide, "--init")) == ("runs/umbra-clevr-mixed-0", "runs/umbra-clevr-m1-0")
+    assert "--init" not in tasks["train-umbra-clevr-m1-0"].words
+    plain = tasks["score-umbra-details-clevr-m3-0-test1-m4-plain"]
     assert [option(plain, name) for name in ("--starts", "--repeats")] == ["0", "5"]
     assert len({task.output for task in tasks.values()}) == len(tasks)
 
 
 def test_scale_squeezes_steps_and_a_rehearsal_needs_few_scenes() -> None:
     tasks = planned(scale=0.1)
-    assert tasks["train-umbra-clevr-m1-0"].steps == 1_800
+    assert tasks["train-umbra-clevr-m1-0"].steps == 2_600
     assert tasks["data-clevr-m1"].words[4:] == (
         *("--train-scenes", "5000"),
         *("--valid-scenes", "100", "--test-scenes", "100"),
@@ -210,7 +214,7 @@ def test_tables_share_data_and_trainings() -> None:
     assert not [name for name in second if "kmeans" in name and "new" in name]
     assert not [name for name in second if name.startswith("figures")]
     own = {name for name in third if name.startswith("figures-") and name.endswith("-0")}
-    assert own == {f"figures-{method}-clevr-m{n}-0" for method in ("ocloc", "umbra") for n in (1, 2, 3, 4)}
+    assert own == {f"figures-{method}-clevr-m{n}-0" for method in ("ocloc", "umbra-details") for n in (1, 2, 3, 4)}
     assert option(third["figures-dsprites"], "--views") == "1"
     assert option(third["figures-clevr-m4"], "--views") == "4"
 

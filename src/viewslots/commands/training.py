@@ -56,8 +56,7 @@ def train(
     Args:
         experiment: METHOD/DATA, such as ocloc/clevr-m1, slot-attention/clevr or umbra/clevr-m3; smaller ones are
             METHOD-compact/DATA. `viewslots info` lists all. Short names: clevr-m1..m4, clevr, dsprites, abstract (the
-            paper's); compact, umbra, tiny. umbra has two stages, umbra-details/clevr-m1 four: they run one after the
-            other.
+            paper's); compact, umbra, tiny. umbra has two stages, umbra-details three: they run one after the other.
         run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
         data: A data set made by make-data or import-data, or `live`: fresh scenes at every step, no disk. The model
             follows the size of its pictures, if its method can.

@@ -120,7 +120,7 @@ ALONE = tuple(
     for method in ("slot-attention", "gmioo", "space", "ocloc", "umbra", "umbra-glimpses", "kmeans")
 )
 TOGETHER = tuple(
-    f"{method}/{data}" for data in MULTI_VIEW for method in ("mulmon", "per-view", "ocloc", "umbra", "kmeans")
+    f"{method}/{data}" for data in MULTI_VIEW for method in ("mulmon", "per-view", "ocloc", "umbra-details", "kmeans")
 )
 MIXED = "clevr-mixed"
 """Scenes of all four sets of several views."""
@@ -154,7 +154,7 @@ TABLES = {
     ),
     "umbra": Table(
         "umbra on every data set of several views, and one set of weights for all of them: searched and plain answers",
-        (*(f"umbra/{data}" for data in MULTI_VIEW), f"umbra/{MIXED}"),
+        tuple(f"umbra-details/{data}" for data in (*MULTI_VIEW, MIXED)),
         (
             Score("test1-large", views=4, answers=1),
             Score("test2-large", views=4, answers=1),

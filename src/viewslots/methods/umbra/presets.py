@@ -24,8 +24,8 @@ UMBRA_SCHEDULE = UmbraSchedule(
 )
 """As cold as the first stage ends."""
 UMBRA_OPTIMISATION = Optimisation(decay_steps=5_334, warmup_steps=400, single_view_steps=0)
-MULTI_STEPS, SINGLE_STEPS, WIDE_STEPS = 6_000, 10_000, 40_000
-"""Of the second stage, after 12,000 and 30,000 steps of the first (docs/research-log.md, entries 18, 21 and 29), and on
+MULTI_STEPS, SINGLE_STEPS, WIDE_STEPS = 14_000, 10_000, 40_000
+"""Of the second stage, after 12,000 and 30,000 steps of the first (docs/research-log.md, entries 44, 21 and 29), and on
 the full circle of viewpoints after the half circle (entries 19 and 30)."""
 
 GOING_ON = replace(UMBRA_SCHEDULE, mixture_until=0.0, costs_until=0.0)
@@ -33,15 +33,15 @@ GOING_ON = replace(UMBRA_SCHEDULE, mixture_until=0.0, costs_until=0.0)
 TUNING = Recipe(replace(GOING_ON, steps=2_000), replace(UMBRA_OPTIMISATION, decay_steps=667, warmup_steps=100))
 """The rate falls to an eighth: few scenes are seen hundreds of times."""
 
-GLIMPSE_STEPS, DETAIL_STEPS = 5_000, 7_000
-"""Of the third stage, and of the fourth on sets of several views (docs/research-log.md, entries 26, 27 and 39)."""
+GLIMPSE_STEPS = 5_000
+"""Of the third stage, with details or without (entries 26, 27 and 44)."""
 LOOKING = {"rounds": 4, "glimpses": 3}
 """One round of Algorithm 1 more than in the stages before, and three glimpses."""
 
 DETAILS = 16
 """Numbers of a code."""
-DETAILED_AT_ONCE = ("dsprites",)
-"""Sets whose objects differ in little but their outlines: details are taught with the glimpses (entry 36)."""
+DETAILED = ("dsprites",)
+"""Sets whose objects differ in little but their outlines: `umbra-glimpses` has details too (entry 36)."""
 DETAIL_KL = 0.3
 """What KL weights grow to while details are taught: at 1 corners become round again."""
 
@@ -73,32 +73,24 @@ def single_view(data: str) -> Experiment:
     return two_stages(data, model, "ocloc-first", SINGLE_STEPS, 64, views=1, test_slots=TEST_SLOTS[data])
 
 
-def taught(trained: Experiment, before: str, steps: int, details: int, by_view: bool = False) -> Experiment:
-    """Glimpses, and details if there are any, for an umbra that stays as it is: taught together, objects lose their
-    slots."""
-    parts = ("glimpses", "generation.f_det") if details else ("glimpses",)
-    ramp = round(steps / DETAIL_KL) if details else 0
+def with_glimpses(trained: Experiment, details: int, by_view: bool = False) -> Experiment:
+    """Glimpses, and details if there are any, for an umbra that stays as it is: taught together with the rest, objects
+    lose their slots."""
     recipe: dict[str, Any] = {
         "learning_rate": 1e-3,
         "decay_factor": 0.1,
-        "decay_steps": steps,
+        "decay_steps": GLIMPSE_STEPS,
         "warmup_steps": 100,
+        "parts": ("glimpses", "generation.f_det") if details else ("glimpses",),
     }
+    ramp = round(GLIMPSE_STEPS / DETAIL_KL) if details else 0
     return replace(
         trained,
         model=replace(trained.model, details=details, details_by_view=by_view, **LOOKING),
-        schedule=replace(GOING_ON, steps=steps, kl_ramp_steps=ramp),
-        optimisation=replace(trained.optimisation, pretrained_preset=f"{before}/{trained.data}", parts=parts, **recipe),
+        schedule=replace(GOING_ON, steps=GLIMPSE_STEPS, kl_ramp_steps=ramp),
+        optimisation=replace(trained.optimisation, pretrained_preset=f"umbra/{trained.data}", **recipe),
         tuning=None,
     )
-
-
-def with_glimpses(trained: Experiment) -> Experiment:
-    return taught(trained, "umbra", GLIMPSE_STEPS, DETAILS if trained.data in DETAILED_AT_ONCE else 0)
-
-
-def with_details(trained: Experiment) -> Experiment:
-    return taught(trained, "umbra-glimpses", DETAIL_STEPS, DETAILS, by_view=True)
 
 
 TRAINED = {
@@ -109,8 +101,14 @@ TRAINED = {
 
 EXPERIMENTS = {
     **TRAINED,
-    **{f"umbra-glimpses/{made.data}": with_glimpses(made) for made in TRAINED.values()},
-    **{f"umbra-details/{data}": with_details(TRAINED[f"umbra/{data}"]) for data in SEVERAL_VIEWS},
+    **{
+        f"umbra-glimpses/{made.data}": with_glimpses(made, DETAILS if made.data in DETAILED else 0)
+        for made in TRAINED.values()
+    },
+    **{
+        f"umbra-details/{data}": with_glimpses(TRAINED[f"umbra/{data}"], DETAILS, by_view=True)
+        for data in SEVERAL_VIEWS
+    },
     "umbra-tiny/clevr-m1": two_stages(
         *("clevr-m1", UmbraConfig(**vars(TINY)), "ocloc-tiny", 600, TINY_OPTIMISATION.batch_size, 1e-3),
         views=2,
