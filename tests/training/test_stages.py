@@ -404,6 +404,17 @@ def test_options_count_for_all_stages_or_for_the_last() -> None:
             plan("umbra-details/clevr-m1", words)
 
 
+@pytest.mark.parametrize(
+    "change", ["first.model.attr_dim=8", "first.model.object_decoder.grid_channels=16", "first.first.model.hidden=32"]
+)
+def test_stages_that_do_not_fit_are_refused_before_anything_runs(change: str, shapes: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"cannot start from .* with these sizes of networks; change both stages: --set"
+    ):
+        train("umbra-details/clevr-m1", data=shapes, run=tmp_path / "run", set_=(change,), steps=3, batch=2)
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_counts_for_which_stage() -> None:
     words = ("model.attr_dim=8", "model.darkest=0.5", "schedule.temperature_start=2", "first.model.sigma_x=0.3")
     made = plan("umbra", *words, batch=7, views=3, slots=5, learning_rate=1e-3, seed=4)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,23 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> Run
     if isinstance(size, Plan):
         for stage in settings.stages:
             batches_of(size.splits["train"].scenes, stage.batch)
+    for before, stage in pairwise(settings.stages):
+        require_hand_over(before, stage)
     return settings
+
+
+def require_hand_over(before: RunSettings, stage: RunSettings) -> None:
+    """That a stage can start from the one before it. Else that would be known only when the one before is done."""
+    with torch.device("meta"):
+        theirs, model = (trainable_class(one.method)(one.model) for one in (before, stage))
+        given: Mapping[str, Tensor] | None = None
+        with suppress(RuntimeError):  # layers of other sizes cannot be put together
+            given = model.weights_from(theirs)
+    if given is None or shapes(given) != shapes(model.state_dict()):
+        raise UserError(
+            f"{stage.preset} cannot start from {before.preset} with these sizes of networks; "
+            "change both stages: --set model.NAME without `first.`"
+        )
 
 
 def smaller_batch(preset: str, scenes: int) -> dict[str, int]:
