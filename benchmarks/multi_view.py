@@ -169,5 +169,4 @@ class Bench(SideBySide):
 
 if __name__ == "__main__":
     bench = Bench.from_command_line(__doc__, rows={"nargs": "+", "choices": ROWS, "default": [*ROWS]})
-    bench.all()
-    sys.exit(bench.exit_code)
+    sys.exit(bench.run())

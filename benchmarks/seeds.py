@@ -56,7 +56,7 @@ STAGES = {
 
 @dataclass
 class Seeds(SideBySide):
-    on: str = HALF
+    on: str = MIXED
     seeds: list[int] = field(default_factory=list)
     alone: bool = False
     found: threading.Event = field(default_factory=threading.Event)
@@ -88,10 +88,12 @@ class Seeds(SideBySide):
         first = seed == self.seeds[0]
         if self.alone and not first:
             self.found.wait()
-        run = self.train(seed, first)
-        if first:
-            self.found.set()
-            self.first_done.set()
+        try:
+            run = self.train(seed, first)
+        finally:
+            if first:
+                self.found.set()
+                self.first_done.set()
         self.rendered.wait()
         lines = [*self.questions_about(run)]
         with ThreadPoolExecutor() as pool:
@@ -156,5 +158,4 @@ if __name__ == "__main__":
         seeds={"type": int, "nargs": "+", "default": [50, 51, 52]},
         alone={"action": "store_true"},
     )
-    seeds.all()
-    sys.exit(seeds.exit_code)
+    sys.exit(seeds.run())

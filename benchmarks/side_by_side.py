@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import traceback
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +21,7 @@ ENDS = {0, 128 + signal.SIGTERM, -signal.SIGTERM}
 
 
 @dataclass
-class SideBySide:
+class SideBySide(ABC):
     """WORK/logs/progress.log says what was done when, with exit codes; WORK/logs has what each command said."""
 
     work: Path
@@ -31,6 +32,7 @@ class SideBySide:
     """When trainings stop."""
     codes: list[int] = field(default_factory=list)
     """Of all processes that have ended."""
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
     @classmethod
@@ -46,12 +48,22 @@ class SideBySide:
         asked = cls(**vars(parser.parse_args()))
         for name in ("logs", "results", "runs"):
             (asked.work / name).mkdir(parents=True, exist_ok=True)
-        if asked.device == "cuda" and shutil.which("nvidia-cuda-mps-control"):
-            subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
         return asked
 
-    @property
-    def exit_code(self) -> int:
+    @abstractmethod
+    def all(self) -> None:
+        """Everything, to its end."""
+
+    def run(self) -> int:
+        """The exit code."""
+        service = shutil.which("nvidia-cuda-mps-control") if self.device == "cuda" else None
+        if service:
+            subprocess.run([service, "-d"], check=False)
+        try:
+            self.all()
+        finally:
+            if service:
+                subprocess.run([service], input=b"quit", check=False)
         return int(not ENDS.issuperset(self.codes))
 
     def note(self, what: str) -> None:
@@ -70,7 +82,9 @@ class SideBySide:
             open(self.work / "logs" / f"{name}.log", "wb") as log,
             open(self.work / stdin if stdin else os.devnull) as given,
         ):
-            return subprocess.Popen([sys.executable, *program], stdin=given, stdout=log, stderr=log, env=env)
+            process = subprocess.Popen([sys.executable, *program], stdin=given, stdout=log, stderr=log, env=env)
+        self.processes.append(process)
+        return process
 
     def viewslots(self, name: str, words: list[str], later: bool = False) -> subprocess.Popen[bytes]:
         return self.start(name, ["-m", "viewslots", *words, "--device", self.device], later)
@@ -86,6 +100,8 @@ class SideBySide:
         few = ["--train-scenes", "8", "--valid-scenes", "2", "--test-scenes", "2", "--large-scenes", "2"]
         words = ["make-data", name, "--out", str(self.work / name), *(few if self.small else more)]
         if self.ended(f"data {name}", self.viewslots(f"data-{name}", words, later)):
+            for process in self.processes:
+                process.terminate()
             os._exit(1)  # nothing else can be done, and threads wait for it
 
     def questions(self, name: str, lines: list[str], later: bool) -> None:

@@ -192,11 +192,12 @@ def slow_order_scores(prediction: Decomposition, truth: SceneTruth) -> dict[str,
         real = truth.view_mask[s].numpy()
         segment, shapes = truth.segment[s].numpy()[real], truth.shapes[s].numpy()[real].astype(int)
         masks, order = prediction.layer_masks[s].numpy()[real], prediction.depth_order[s].numpy()[real]
-        objects, slots, held = range(shapes.shape[1]), range(masks.shape[1] - 1), set()
-        overlap = [[masks[:, 1 + k][segment == g].sum() for k in slots] for g in objects]
+        objects, held, back = range(shapes.shape[1]), set(), int(prediction.has_background)
+        slots = range(masks.shape[1] - back)
+        overlap = [[masks[:, back + k][segment == g].sum() for k in slots] for g in objects]
         slot = dict(zip(*linear_sum_assignment(-np.array(overlap)), strict=True))
         for g in slot:
-            own = masks.argmax(1)[segment == g] == slot[g] + 1
+            own = masks.argmax(1)[segment == g] == slot[g] + back
             if len(own) and own.mean() >= 0.5 and prediction.presence[s, slot[g]] >= 0.5:
                 held.add(g)
         for m, i, j in np.ndindex(len(segment), len(objects), len(objects)):
@@ -211,18 +212,21 @@ def slow_order_scores(prediction: Decomposition, truth: SceneTruth) -> dict[str,
     return {"pairs_found": found / every, "order_of_found": right / found}
 
 
-@pytest.mark.parametrize("slots", [3, 6])
-def test_order_of_found_by_loops(slots: int) -> None:
-    """Objects that overlap; slots that are empty, or hold something else; more objects than slots; a padded view."""
+@pytest.mark.parametrize(("slots", "back"), [(3, True), (6, True), (4, False)])
+def test_order_of_found_by_loops(slots: int, back: bool) -> None:
+    """Objects that overlap, some wholly hidden; slots that are empty, or hold something else; more objects than slots;
+    a padded view; with a layer for the background and without."""
     rng = torch.Generator().manual_seed(slots)
     shapes = torch.randint(0, 256, (6, 3, 4, 5, 6), generator=rng) * (torch.rand(6, 3, 4, 5, 6, generator=rng) < 0.7)
     nearest = torch.rand(shapes.shape, generator=rng).masked_fill(shapes < 128, -1)
+    nearest[:2, :, 0] = -1  # seen nowhere, though its shape overlaps others
     segment = torch.where(nearest.amax(2) < 0, BACK, nearest.argmax(2))
+    layers = slots + back
     truth = replace(truth_of(segment, shapes, None), view_mask=torch.tensor([[True, True, False]] + [[True] * 3] * 5))
-    own = torch.nn.functional.one_hot((segment + 1) % (BACK + 1) % (slots + 1), slots + 1).movedim(-1, 2)
+    own = torch.nn.functional.one_hot((segment + back) % (BACK + 1) % layers, layers).movedim(-1, 2)
     prediction = replace(
-        answer_of(segment.clamp(max=slots), slots + 1),
-        layer_masks=(torch.rand(6, 3, slots + 1, 5, 6, generator=rng) + 0.7 * own).softmax(2),
+        answer_of(segment.clamp(max=layers - 1), layers, has_background=back),
+        layer_masks=(torch.rand(6, 3, layers, 5, 6, generator=rng) + 0.7 * own).softmax(2),
         presence=torch.rand(6, slots, generator=rng).pow(0.3),
         depth_order=torch.randn(6, 3, slots, generator=rng).masked_fill(
             torch.rand(6, 3, slots, generator=rng) < 0.1, -math.inf

@@ -31,7 +31,7 @@ from viewslots.protocol.evaluate import Seen, evaluate
 from viewslots.protocol.plan import BATCH, Plan, fewest_views, keyed_generator
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
-from viewslots.protocol.subject import default_slots, first_stage, scored_step, training_seconds
+from viewslots.protocol.subject import default_slots, scored_step, taken_before, training_seconds
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch
 
@@ -616,11 +616,11 @@ def test_time_of_a_training_from_its_rows(tmp_path: Path) -> None:
     assert training_seconds(file) == 20.0
     (tmp_path / "config.json").write_text(json.dumps({"kind": "viewslots run", "config": {"schedule": {"steps": 150}}}))
     begun = {"init": str(tmp_path)}
-    assert first_stage(begun) == {"init": tmp_path.name, "init_steps": 150, "init_seconds": 20.0}
-    on_the_way = first_stage(begun | {"init_step": 110})
+    assert taken_before(begun, tmp_path) == {"init": tmp_path.name, "init_steps": 150, "init_seconds": 20.0}
+    on_the_way = taken_before(begun | {"init_step": 110}, tmp_path)
     assert (on_the_way["init_steps"], on_the_way["init_seconds"]) == (110, 12.0)
-    assert first_stage({"init": "/not/here"}) == {"init": "here", "init_steps": None, "init_seconds": None}
-    assert set(first_stage({}).values()) == {None}
+    assert taken_before({"init": "/not/here"}, tmp_path) == {"init": "here", "init_steps": None, "init_seconds": None}
+    assert set(taken_before({}, tmp_path).values()) == {None}
     file.write_text("")
     assert training_seconds(file) is None
 

@@ -204,6 +204,15 @@ def test_three_stages_go_on_bit_for_bit(
     assert_same_stages(three, run)
 
 
+def test_intervals_may_change_in_any_stage(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    with broken_after(4, monkeypatch) as breaks, breaks:
+        train(LOOKS, data=shapes, run=run, **THREE)
+    train(run=run, resume=True, device="cpu", validate_every=4)
+    told = [row["resumed_with"] for row in rows(run / "first" / "first") if "resumed_with" in row]
+    assert [found["validate_every"] for found in told] == [4]
+
+
 def test_a_kill_before_the_first_of_three_has_a_folder(three: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for stage in ("", "first"):
@@ -240,13 +249,24 @@ def test_a_signal_at_the_second_of_two_hand_overs(
     assert_same_stages(three, run)
 
 
-def test_what_is_told_of_three_stages(three: Path) -> None:
-    """Steps and time of all that came before; and whoever trains from scratch has fine-tuned nothing."""
-    found = training_facts(run_preset(three), 2, three)
-    assert found is not None
-    assert (found["steps"], found["init"], found["init_steps"], found["tuned"]) == (2, NAME, 10, False)
-    before = [training_seconds(three / stage / "metrics.jsonl") for stage in ("first/first", "first")]
-    assert found["init_seconds"] == pytest.approx(sum(filter(None, before)))
+def test_what_is_told_of_three_stages(three: Path, tmp_path: Path) -> None:
+    """Steps and time of all that came before, up to the models that were handed over; the same by hand. Whoever trains
+    from scratch, or teaches a part, has fine-tuned nothing."""
+    kept = {stage: json.loads((three / stage / "best.json").read_text())["step"] for stage in ("first/first", "first")}
+    seconds = [training_seconds(three / stage / "metrics.jsonl", step) for stage, step in kept.items()]
+    config = run_preset(three)
+    by_hand = {**config, "first": None, "init": str(three / "first"), "init_step": kept["first"]}
+    for settings, name in ((config, NAME), (by_hand, "first")):
+        found = training_facts(settings, 2, three)
+        assert found is not None
+        assert (found["steps"], found["init"], found["tuned"]) == (2, name, False)
+        assert found["init_steps"] == sum(kept.values())
+        assert found["init_seconds"] == pytest.approx(sum(filter(None, seconds)))
+    whole = {**config, "optimisation": {**config["optimisation"], "parts": ()}}
+    assert training_facts(whole, 2, three)["tuned"] is True  # type: ignore[index]
+    elsewhere = training_facts(config, 2, tmp_path)  # of which nothing is left
+    assert elsewhere is not None
+    assert (elsewhere["init_steps"], elsewhere["init_seconds"]) == (10, None)
     train(LOOKS, run=three, resume=True, device="cpu", set_=("first.first.schedule.temperature_start=1",), steps=12)
     with pytest.raises(UserError, match=r"begun with --set first\.first\.model\.sigma_x 0\.2, not 0\.3"):
         train(run=three, resume=True, device="cpu", set_=("first.first.model.sigma_x=0.3",))
@@ -405,7 +425,11 @@ def test_options_count_for_all_stages_or_for_the_last() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["first.model.attr_dim=8", "first.model.object_decoder.grid_channels=16", "first.first.model.hidden=32"]
+    "change",
+    [
+        *("first.model.attr_dim=8", "first.model.object_decoder.grid_channels=16", "first.first.model.hidden=32"),
+        "first.first.model.object_decoder.stages=[[1,3,64],[2,3,64],[1,3,16]]",  # to which no shadow can be put
+    ],
 )
 def test_stages_that_do_not_fit_are_refused_before_anything_runs(change: str, shapes: Path, tmp_path: Path) -> None:
     with pytest.raises(

@@ -58,7 +58,6 @@ def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[
     if not config:
         return None
     preset, schedule = known_experiment(config.get("preset")), config.get("schedule")
-    before = value if isinstance(value := config.get(FIRST), dict) else None
     preset = preset.tuned() if preset is not None and config.get("tunes") is True else preset
     return {
         "steps": schedule.get("steps") if isinstance(schedule, dict) else None,
@@ -66,41 +65,49 @@ def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[
         "preset_steps": None if preset is None else preset.schedule.steps,
         "seconds": training_seconds(run / METRICS_FILE),
         "seed": config.get("seed"),
-        "tuned": config.get("tunes") is True and before is None,
-        **(first_stage(config) if before is None else stages_before(before, run / FIRST)),
+        "tuned": config.get("tunes") is True and not teaches_parts(config),
+        **taken_before(config, run),
         "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
         "data_sha256": config.get("data_sha256"),
         "live": config.get("data") == "live",
     }
 
 
-def first_stage(config: dict[str, Any]) -> dict[str, Any]:
-    """Where the first weights came from, at which step, and what it took to come there, where that run still lies."""
-    init, step = config.get("init"), config.get("init_step")
-    if not isinstance(init, str):
+def teaches_parts(config: dict[str, Any]) -> bool:
+    """Whether a model got something that it had not, all else as it was: a stage of its training."""
+    optimisation = config.get("optimisation")
+    return isinstance(optimisation, dict) and bool(optimisation.get("parts"))
+
+
+def taken_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
+    """Where the first weights came from, and what it took to come there: steps and seconds of all stages up to the
+    weights that each handed over, or of the run behind --init with its stages. None where nothing tells."""
+    inside, init = config.get(FIRST), config.get("init")
+    if isinstance(inside, dict):
+        before, place, name, step = inside, run / FIRST, inside.get("preset"), kept_step(run / FIRST)
+    elif isinstance(init, str):
+        place, name, step = Path(init), Path(init).name, config.get("init_step")
+        before = run_preset(init) if (place / CONFIG).is_file() else {}
+    else:
         return {"init": None, "init_steps": None, "init_seconds": None}
-    facts = stage_before(run_preset(init) if (Path(init) / CONFIG).is_file() else {}, Path(init))
-    if type(step) is int:
-        facts |= {"init_steps": step, "init_seconds": training_seconds(Path(init) / METRICS_FILE, step)}
-    return facts | {"init": Path(init).name}
+    schedule = before.get("schedule")
+    if type(step) is not int:
+        step = schedule.get("steps") if isinstance(schedule, dict) else None
+    own = [step, training_seconds(place / METRICS_FILE, math.inf if step is None else step)]
+    if isinstance(before.get(FIRST), dict):
+        earlier = taken_before(before, place)
+        own = [
+            None if mine is None or theirs is None else round(mine + theirs, 1)
+            for mine, theirs in zip(own, (earlier["init_steps"], earlier["init_seconds"]), strict=True)
+        ]
+    return {"init": name, "init_steps": own[0], "init_seconds": own[1]}
 
 
-def stages_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
-    """Of the stage before, with what all stages took up to its end."""
-    facts, before = stage_before(config, run), config.get(FIRST)
-    for name, value in (stages_before(before, run / FIRST) if isinstance(before, dict) else {}).items():
-        if isinstance(value, int | float) and isinstance(facts[name], int | float):
-            facts[name] = round(facts[name] + value, 1)
-    return facts
-
-
-def stage_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
-    schedule = config.get("schedule")
-    return {
-        "init": config.get("preset"),
-        "init_steps": schedule.get("steps") if isinstance(schedule, dict) else None,
-        "init_seconds": training_seconds(run / METRICS_FILE),
-    }
+def kept_step(run: Path) -> int | None:
+    """Of the best model of a stage, from which the next one starts."""
+    with suppress(UserError):
+        return scored_step(str(run), "best")
+    return None
 
 
 def training_seconds(metrics: Path, until: float = math.inf) -> float | None:

@@ -74,7 +74,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Training:
-    """A run of a row, or of a first stage on other data."""
+    """A run of a row, or one that a row starts from."""
 
     experiment: str
     seed: int

@@ -95,7 +95,7 @@ class Table:
 
     about: str
     rows: tuple[str, ...]
-    """Experiments METHOD/DATA. Of a method that learns nothing too: kmeans/clevr. A first stage on other data
+    """Experiments METHOD/DATA. Of a method that learns nothing too: kmeans/clevr. A run that a row starts from
     (`pretrained_preset` of the experiment) is trained without being named."""
     scores: tuple[Score, ...]
     figure_scenes: int = 8

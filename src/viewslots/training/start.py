@@ -67,9 +67,7 @@ def require_hand_over(before: RunSettings, stage: RunSettings) -> None:
     """That a stage can start from the one before it. Else that would be known only when the one before is done."""
     with torch.device("meta"):
         theirs, model = (trainable_class(one.method)(one.model) for one in (before, stage))
-        given: Mapping[str, Tensor] | None = None
-        with suppress(RuntimeError):  # layers of other sizes cannot be put together
-            given = model.weights_from(theirs)
+        given = weights_for(model, theirs)
     if given is None or shapes(given) != shapes(model.state_dict()):
         raise UserError(
             f"{stage.preset} cannot start from {before.preset} with these sizes of networks; "
@@ -225,7 +223,7 @@ def assemble(
 def require_fit(settings: RunSettings, weights: Model) -> None:
     """Whether a run can start from these weights: the networks count, not what is made of them."""
     model = trainable_class(settings.method)(settings.model)
-    given, own = model.weights_from(weights), shapes(model.state_dict())
+    given, own = weights_for(model, weights), shapes(model.state_dict())
     if settings.optimisation.parts and type(weights) is not type(model):
         raise UserError(
             f"--init {settings.init}: holds a model of another method; only {', '.join(settings.optimisation.parts)} "
@@ -244,6 +242,14 @@ def require_fit(settings: RunSettings, weights: Model) -> None:
     raise UserError(
         f"--init {settings.init}: holds a model of another experiment or method; give one of the same sizes"
     )
+
+
+def weights_for(model: Model, other: Model) -> Mapping[str, Tensor] | None:
+    """Those that a model takes from another to start from; None where they mean something else, or where layers of
+    other sizes cannot be put together."""
+    with suppress(RuntimeError):
+        return model.weights_from(other)
+    return None
 
 
 def as_option(model: Model) -> str:
