@@ -32,6 +32,7 @@ SHORT_NAMES = {
     **{made.data: name for name, made in ocloc.EXPERIMENTS.items() if name == f"ocloc/{made.data}"},
     "compact": "ocloc-compact/clevr-m1",
     "umbra": "umbra/clevr-m1",
+    "umbra-details": "umbra-details/clevr-m1",
     "tiny": "ocloc-tiny/clevr-m1",
     "tiny-clevr": "slot-attention-tiny/tiny-clevr",
 }

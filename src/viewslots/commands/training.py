@@ -294,12 +294,14 @@ def first_weights(settings: "RunSettings", start: Start | None) -> "Model | None
     require_fit(settings, weights)
     theirs = vars(weights.config)
     others = [
-        name for name, value in vars(settings.model).items() if name != "start" and theirs.get(name, value) != value
+        f"{name} {theirs[name]} (now {value})" if isinstance(value, bool | int | float) else f"another {name}"
+        for name, value in vars(settings.model).items()
+        if name != "start" and theirs.get(name, value) != value
     ]
     anew = begun_anew(settings, weights)
     say(
         f"starting from {start.origin}"
-        + (f", which had another {', '.join(others)}" if others else "")
+        + (f", which had {', '.join(others)}" if others else "")
         + (f"; all its weights but {', '.join(anew)}, which begins anew" if anew else "")
     )
     return weights

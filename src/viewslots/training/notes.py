@@ -30,7 +30,9 @@ def stages(settings: RunSettings) -> Iterator[str]:
         others = "".join(f", then {stage.steps:,} of {stage.preset}" for stage in later)
         yield f"{len(settings.stages)} stages: {first.steps:,} steps of {first.preset}{others}"
     elif settings.tunes:
-        yield f"fine-tuning: {settings.steps:,} steps; the step with the lowest validation loss counts, the start too"
+        parts = ", ".join(settings.optimisation.parts)
+        what = f"teaching {parts}, all other weights stay" if parts else "fine-tuning"
+        yield f"{what}: {settings.steps:,} steps; the step with the lowest validation loss counts, the start too"
 
 
 def fewer_scenes(settings: RunSettings) -> Iterator[str]:

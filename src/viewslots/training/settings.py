@@ -282,10 +282,12 @@ def with_slots(model: Any, slots: int, method: str) -> Any:
 def require_init(settings: RunSettings) -> None:
     first = settings.optimisation.pretrained_preset
     if first is not None and settings.init is None and settings.first is None:
+        before = None if first_stage(first) else experiment(first).optimisation.pretrained_preset
+        own = "" if before is None else f" --init a trained {before}"
         raise UserError(
             f"{settings.preset} starts from a trained {first}: first run "
-            f"`viewslots train {first} --data DIR --run FIRST`, then this command with --init FIRST "
-            "(the name of a shipped model does as well)"
+            f"`viewslots train {first} --data DIR --run FIRST`{own}, then this command with --init FIRST "
+            "(a shipped model with such networks does as well: `viewslots info`)"
         )
 
 
@@ -332,7 +334,7 @@ def parse_changes(words: Sequence[str], chosen: Experiment, *earlier: Experiment
                 field, stage = field.removeprefix(FIRST_NAME), before
         if field != name and field == "schedule.steps":
             raise UserError(f"--set {name}: an earlier stage has its share of --steps, and is squeezed to it")
-        changes[name] = typed(name, text, kind_of(field, stage))
+        changes[name] = typed(name, text, kind_of(field, stage, name))
     return changes
 
 
@@ -346,15 +348,17 @@ def with_changes(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
     return {**given, **options} | ({"changes": others} if others else {})
 
 
-def kind_of(name: str, chosen: Experiment) -> Any:
-    """The type of a field; if there is none of that name, an error with those there are."""
-    section = name.split(".")[0]
+def kind_of(field: str, stage: Experiment, name: str) -> Any:
+    """The type of a field of a stage; if there is none, an error with those there are, under the given name."""
+    section = field.split(".")[0]
+    if section == FIRST:
+        raise UserError(f"--set {name}: there are not so many stages before the last; `viewslots info` lists them")
     if section not in SECTIONS:
         raise UserError(f"--set {name}: unknown section {section!r}; known are {', '.join(SECTIONS)}")
-    known = dict(fields_below(type(getattr(chosen, section)), section + "."))
-    if name not in known:
+    known = dict(fields_below(type(getattr(stage, section)), section + "."))
+    if field not in known:
         raise UserError(f"--set {name}: no such field; known are {', '.join(known)}")
-    return known[name]
+    return known[field]
 
 
 def fields_below(kind: type[Any], prefix: str) -> Iterator[tuple[str, Any]]:

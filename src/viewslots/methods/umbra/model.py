@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from viewslots.errors import UserError
 from viewslots.methods.contract import Search, TrainableMethod
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.search import CODES, OF_OBJECTS, differentiable
@@ -19,7 +20,6 @@ from viewslots.types import SceneBatch
 F_DET = "generation.f_det."
 GLIMPSES, OF_DETAILS = ("glimpses.", F_DET), ("glimpses.to_details.", F_DET)
 """How the names of weights begin that come with glimpses, and of those that come with details."""
-NO_DETAILS: dict[str, Any] = {"details": 0, "details_by_view": False}
 OF_OBJECT = "glimpses.of_object.weight"
 """That reads the codes of objects, details among them."""
 BY_GRADIENTS, BY_LOOKS = Search(starts=4, looks=1, refinement=30), Search(starts=4, looks=2)
@@ -108,13 +108,18 @@ class Umbra(Ocloc):
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
+            if config.details and not other.config.box_fit:
+                raise UserError(
+                    "--init: this umbra does not draw objects in boxes, so it can have no details; teach it glimpses "
+                    "alone (umbra-glimpses), or take another model (umbra-quick)"
+                )
             if bool(other.config.glimpses) == bool(config.glimpses):
-                if not (config.details and other.config.box_fit):
-                    return replace(other.config, **NO_DETAILS)
+                if not config.details:
+                    return replace(other.config, details=0, details_by_view=False)
                 wish = {name: getattr(config, name) for name in UmbraConfig.of_details}
                 return other.config if other.config.details else replace(other.config, **wish)
             own = {name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")}
-            return replace(other.config, **own if other.config.box_fit else own | NO_DETAILS)
+            return replace(other.config, **own)
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
