@@ -94,12 +94,14 @@ def pinned_steps(name: str) -> tuple[int, ...]:
 
 def overview() -> dict[str, Any]:
     """What `viewslots info` lists: every experiment with its steps and batch, and the short names."""
-    made = {name: f"{in_stages(name)} of {one.optimisation.batch_size} scenes" for name, one in EXPERIMENTS.items()}
-    return {"experiments": made, "short_names": SHORT_NAMES}
+    return {"experiments": {name: length_in_words(name) for name in EXPERIMENTS}, "short_names": SHORT_NAMES}
 
 
-def in_stages(name: str) -> str:
-    return " + ".join(f"{experiment(stage).schedule.steps:,}" for stage in stages(name)) + " steps"
+def length_in_words(name: str) -> str:
+    steps = " + ".join(f"{experiment(stage).schedule.steps:,}" for stage in stages(name))
+    before = experiment(stages(name)[0]).optimisation.pretrained_preset
+    start = "" if before is None else f", from a trained {before}"
+    return f"{steps} steps of {experiment(name).optimisation.batch_size} scenes{start}"
 
 
 def describe(name: str) -> dict[str, Any]:

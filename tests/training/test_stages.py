@@ -477,7 +477,7 @@ def test_info_says_how_it_is_trained() -> None:
     listed = overview()["experiments"]
     assert listed["umbra/clevr-m1"] == "12,000 + 14,000 steps of 32 scenes"
     assert listed["umbra-details/clevr-m1"] == "12,000 + 14,000 + 5,000 steps of 32 scenes"
-    assert listed["umbra-details/clevr-m3"] == "5,000 steps of 32 scenes"
+    assert listed["umbra-details/clevr-m3"] == "5,000 steps of 32 scenes, from a trained umbra/clevr-m3"
 
 
 def test_live_scenes_of_the_second_stage_are_fresh() -> None:
