@@ -643,15 +643,17 @@ def test_details_do_not_depend_on_how_strong_features_are(config: UmbraConfig) -
 
 
 def test_whose_details_a_model_has_that_starts_from_another() -> None:
-    """If it wants some, those that are there; of a model that draws on whole pictures, none."""
+    """If it wants some, those that are there; of a model that draws on whole pictures, none, which is refused where
+    several views would tell them: glimpses without details are another experiment there."""
     without, other = replace(DETAILED, details=0), replace(DETAILED, details=2)
     assert Umbra.config_from(DETAILED, Umbra(other)) == other
     assert Umbra.config_from(without, Umbra(BY_VIEW)) == without
     assert Umbra.config_from(BY_VIEW, Umbra(other)) == other
     assert Umbra.config_from(BY_VIEW, Umbra(without)) == BY_VIEW
     assert Umbra.config_from(BY_VIEW, Umbra(replace(BEFORE, box_fit=100.0))) == BY_VIEW
-    assert Umbra.config_from(BY_VIEW, Umbra(BEFORE)) == SMALL
     for unboxed in (SMALL, BEFORE):
+        with pytest.raises(UserError, match="does not draw objects in boxes, so it can have no details"):
+            Umbra.config_from(BY_VIEW, Umbra(unboxed))
         assert Umbra.config_from(DETAILED, Umbra(unboxed)).details == 0
     assert Umbra.config_from(replace(without, glimpses=0), Umbra(DETAILED)).details == 0
 

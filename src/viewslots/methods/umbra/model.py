@@ -17,6 +17,7 @@ from viewslots.methods.umbra.glimpses import Drawing, Glimpses, slope
 from viewslots.methods.umbra.image_model import SHADOW, ShadowedMixture
 from viewslots.types import SceneBatch
 
+NO_DETAILS: dict[str, Any] = {"details": 0, "details_by_view": False}
 F_DET = "generation.f_det."
 GLIMPSES, OF_DETAILS = ("glimpses.", F_DET), ("glimpses.to_details.", F_DET)
 """How the names of weights begin that come with glimpses, and of those that come with details."""
@@ -108,18 +109,18 @@ class Umbra(Ocloc):
         if not isinstance(other, Ocloc):
             return config
         if isinstance(other.config, UmbraConfig):
-            if config.details and not other.config.box_fit:
+            if config.details_by_view and not other.config.box_fit:  # umbra-details asks for nothing else
                 raise UserError(
                     "--init: this umbra does not draw objects in boxes, so it can have no details; teach it glimpses "
                     "alone (umbra-glimpses), or take another model (umbra-quick)"
                 )
             if bool(other.config.glimpses) == bool(config.glimpses):
-                if not config.details:
-                    return replace(other.config, details=0, details_by_view=False)
+                if not (config.details and other.config.box_fit):
+                    return replace(other.config, **NO_DETAILS)
                 wish = {name: getattr(config, name) for name in UmbraConfig.of_details}
                 return other.config if other.config.details else replace(other.config, **wish)
             own = {name: getattr(config, name) for name in (*UmbraConfig.of_glimpses, "rounds")}
-            return replace(other.config, **own)
+            return replace(other.config, **own if other.config.box_fit else own | NO_DETAILS)
         return UmbraConfig(**vars(config) | vars(other.config) | {"sigma_x": config.sigma_x})
 
     def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
