@@ -11,7 +11,6 @@ pictures.
 """
 
 import shlex
-import signal
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from side_by_side import SideBySide
+from side_by_side import SLOTS, SideBySide
 
 ROWS, NUMBERS = ("ocloc", "per-view", "mulmon", "umbra-quick", "kmeans"), (1, 2, 3, 4)
 PAIRS = (1, 2), (3, 4)
@@ -32,7 +31,6 @@ CURRICULUM, LATER_ROWS = ("ocloc", "per-view"), ("per-view", "umbra-quick", "kme
 EXPERIMENTS = {"ocloc": "ocloc", "per-view": "per-view-compact", "mulmon": "mulmon"}
 MULMON = ["--batch", "8", "--learning-rate", "3e-4"]
 """Twice the published batch, so that a squeezed run sees more (docs/results/multi-view)."""
-SLOTS = {"test1": 7, "test2": 11}
 START = {"log_sigma": "-3", "shape_logit": "-2", "selection_gain": "30"}
 """Of clevr-m2: objects that hardly show at first leave the ground to the background."""
 
@@ -49,11 +47,11 @@ class Bench(SideBySide):
         names = [f"{row}-m{number}" for row in self.rows if row in STEPS for number in NUMBERS]
         self.trained = {name: threading.Event() for name in names}
 
-    def train(self, row: str, number: int, steps: int, init: str = "", until: int = 0) -> None:
+    def learn(self, row: str, number: int, steps: int, init: str = "", until: int = 0) -> None:
         """`until`: a step that the run keeps, after which it may stop."""
         name = f"{row}-m{number}"
         experiment = "ocloc-compact" if self.small and row == "ocloc" else EXPERIMENTS[row]
-        words = ["train", f"{experiment}/clevr-m{number}", "--data", str(self.data_of(number))]
+        words = [f"{experiment}/clevr-m{number}", "--data", str(self.data_of(number))]
         words += ["--run", str(self.work / "runs" / name), "--steps", str(steps), "--checkpoint-every", str(steps)]
         words += ["--validate-every", str(max(steps // 20, 1))]
         words += ["--init", str(self.work / "runs" / init)] if init else []
@@ -63,13 +61,7 @@ class Bench(SideBySide):
             words += MULMON
         if name == "ocloc-m2":
             words += [word for field, value in START.items() for word in ("--set", f"model.start.{field}={value}")]
-        running = self.viewslots(name, words, later=row in LATER_ROWS)
-        while running.poll() is None:
-            if self.enough or (until and self.kept(name, until)):
-                running.send_signal(signal.SIGTERM)
-                break
-            time.sleep(1)
-        self.ended(f"trained {name}", running)
+        self.train(name, words, row in LATER_ROWS, lambda: bool(until) and self.kept(name, until))
         self.trained[name].set()
 
     def kept(self, name: str, step: int) -> bool:
@@ -117,13 +109,13 @@ class Bench(SideBySide):
             self.made[full].wait()
             while not (self.kept(first, kept) or self.trained[first].is_set() or self.enough):
                 time.sleep(1)
-            self.train(row, full, kept, init=first)  # fails if there is nothing to start from
+            self.learn(row, full, kept, init=first)  # fails if there is nothing to start from
             self.cells(row, full)
 
         with ThreadPoolExecutor() as pool:
             going_on = pool.submit(rest)
             self.made[half].wait()
-            self.train(row, half, steps, until=kept if half == 1 else 0)
+            self.learn(row, half, steps, until=kept if half == 1 else 0)
             if half != 1:
                 self.cells(row, half)
             going_on.result()
@@ -133,7 +125,7 @@ class Bench(SideBySide):
 
     def by_itself(self, row: str, number: int) -> None:
         self.made[number].wait()
-        self.train(row, number, self.steps(row))
+        self.learn(row, number, self.steps(row))
         self.cells(row, number)
 
     def untrained(self, row: str, numbers: tuple[int, ...]) -> None:

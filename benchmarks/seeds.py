@@ -11,7 +11,6 @@ has one JSON a row, WORK/runs the run folders, WORK/logs/progress.log the clock.
 
 import json
 import shlex
-import signal
 import sys
 import threading
 import time
@@ -19,10 +18,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from side_by_side import SideBySide
+from side_by_side import SLOTS, SideBySide
 
 HALF, MIXED, ELSEWHERE = "clevr-m1", "clevr-mixed", ("clevr-m2", "clevr-m3", "clevr-m4")
-SLOTS = {"test1": 7, "test2": 11}
 ENOUGH_OBJECTS = 0.90
 """Validation ARI-O of the clock, on 64 scenes, by the appendix's formula."""
 
@@ -89,7 +87,7 @@ class Seeds(SideBySide):
         if self.alone and not first:
             self.found.wait()
         try:
-            run = self.train(seed, first)
+            run = self.learn(seed, first)
         finally:
             if first:
                 self.found.set()
@@ -99,25 +97,24 @@ class Seeds(SideBySide):
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda part: self.questions(f"{run}-{part}", lines[part::2], later=False), range(2)))
 
-    def train(self, seed: int, first: bool) -> str:
+    def learn(self, seed: int, first: bool) -> str:
         """All stages; the name of the last run that there is."""
-        before, begun = "", time.monotonic()
+        before, run, begun = "", "", time.monotonic()
+
+        def look() -> bool:
+            if first and not self.found.is_set() and (row := self.has_objects(run)):
+                self.note(f"{run}: {row} after {time.monotonic() - begun:.0f} s")
+                self.found.set()
+            return False
+
         for stage in STAGES[self.on]:
             run, steps = f"{stage.name}-{seed}", 4 if self.small else stage.steps
-            words = ["train", stage.experiment, "--data", str(self.work / stage.data), "--seed", str(seed)]
+            words = [stage.experiment, "--data", str(self.work / stage.data), "--seed", str(seed)]
             words += ["--run", str(self.work / "runs" / run), "--steps", str(steps), "--checkpoint-every", str(steps)]
             words += ["--validate-every", str(min(steps, stage.validate_every))]
             words += [*(["--batch", "2"] if self.small else []), *self.start_from(before)]
-            process = self.viewslots(run, words, later=self.alone and not first and not self.first_done.is_set())
-            while process.poll() is None:
-                if first and not self.found.is_set() and (row := self.has_objects(run)):
-                    self.note(f"{run}: {row} after {time.monotonic() - begun:.0f} s")
-                    self.found.set()
-                if self.enough:
-                    process.send_signal(signal.SIGTERM)
-                    break
-                time.sleep(0.5)
-            code = self.ended(f"trained {run}", process)
+            later = self.alone and not first and not self.first_done.is_set()
+            code = self.train(run, words, later, look)
             if (self.work / "runs" / run / "best.json").exists():
                 before = run
             if code:

@@ -10,10 +10,12 @@ import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+SLOTS = {"test1": 7, "test2": 11}
 LATER = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
 """Of processes that give way to the others on the GPU."""
 ENDS = {0, 128 + signal.SIGTERM, -signal.SIGTERM}
@@ -94,6 +96,16 @@ class SideBySide(ABC):
         self.codes.append(code)
         self.note(f"{what}: {code}")
         return code
+
+    def train(self, name: str, words: list[str], later: bool, far_enough: Callable[[], bool]) -> int:
+        """To its end, or until the clock or `far_enough`, which is asked again and again, stops it."""
+        process = self.viewslots(name, ["train", *words], later)
+        while process.poll() is None:
+            if far_enough() or self.enough:
+                process.send_signal(signal.SIGTERM)
+                break
+            time.sleep(0.5)
+        return self.ended(f"trained {name}", process)
 
     def data(self, name: str, more: list[str], later: bool = False) -> None:
         """Into WORK/NAME, with the splits test1-large and test2-large; `--small` has a few scenes of each split."""
