@@ -4,9 +4,10 @@
     python3 benchmarks/seeds.py WORK --device cpu --small
 
 Each seed has the stages of STAGES, one from the other; no seed is chosen or left out. On clevr-mixed one set of weights
-is for all four sets, and is scored on each. --alone: the first seed is alone on the GPU until a validation has ARI-O
-.90, and goes before the others to its end. After --seconds trainings stop, and what they have is scored. WORK/results
-has one JSON a row, WORK/runs the run folders, WORK/logs/progress.log the clock.
+is for all four sets, and is scored on each. --alone: before the others begin, the first seed learns clevr-m1 from
+scratch by the one command of WHOLE, alone on the GPU, to its end; on clevr-mixed it goes on from there. After --seconds
+trainings stop, and what they have is scored. WORK/results has one JSON a row, WORK/runs the run folders,
+WORK/logs/progress.log the clock.
 """
 
 import json
@@ -36,16 +37,16 @@ class Stage:
     validate_every: int
 
 
-FIRST = Stage("first", "ocloc-first/clevr-m1", HALF, 12_000, 1_500)
+WHOLE = Stage("whole", "umbra-details/clevr-m1", HALF, 31_000, 1_500)
+"""All stages in one command; those before the last are in WORK/runs/whole-SEED/first and first/first."""
+KNOWING_HALF = (
+    Stage("first", "ocloc-first/clevr-m1", HALF, 12_000, 1_500),
+    Stage("second", "umbra/clevr-m1", HALF, 14_000, 2_000),
+)
 STAGES = {
-    HALF: (
-        FIRST,
-        Stage("second", "umbra/clevr-m1", HALF, 14_000, 2_000),
-        Stage("details", "umbra-details/clevr-m1", HALF, 3_500, 1_166),
-    ),
+    HALF: (*KNOWING_HALF, Stage("details", "umbra-details/clevr-m1", HALF, 5_000, 1_250)),
     MIXED: (
-        FIRST,
-        Stage("second", "umbra/clevr-m1", HALF, 6_000, 1_500),
+        *KNOWING_HALF,
         Stage("wide", "umbra/clevr-mixed", MIXED, 14_000, 2_000),
         Stage("details", "umbra-details/clevr-mixed", MIXED, 4_500, 900),
     ),
@@ -57,9 +58,8 @@ class Seeds(SideBySide):
     on: str = MIXED
     seeds: list[int] = field(default_factory=list)
     alone: bool = False
-    found: threading.Event = field(default_factory=threading.Event)
-    """The first seed has its objects, or has ended."""
-    first_done: threading.Event = field(default_factory=threading.Event)
+    undisturbed: threading.Event = field(default_factory=threading.Event)
+    """Nobody has the GPU for itself any more."""
     rendered: threading.Event = field(default_factory=threading.Event)
     """What is scored is there."""
 
@@ -77,44 +77,47 @@ class Seeds(SideBySide):
 
     def others(self) -> None:
         """Test scenes, when they no longer disturb the clock."""
-        self.found.wait()
+        if self.alone:
+            self.undisturbed.wait()
         for name in self.scored_on[1:]:
             self.data(name, ["--train-scenes", "0", "--valid-scenes", "0", "--large-scenes", "400"], later=True)
         self.rendered.set()
 
     def seed(self, seed: int) -> None:
-        first = seed == self.seeds[0]
-        if self.alone and not first:
-            self.found.wait()
-        try:
-            run = self.learn(seed, first)
-        finally:
-            if first:
-                self.found.set()
-                self.first_done.set()
-        self.rendered.wait()
-        lines = [*self.questions_about(run)]
+        before, stages = "", STAGES[self.on]
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda part: self.questions(f"{run}-{part}", lines[part::2], later=False), range(2)))
+            if self.alone and seed == self.seeds[0]:
+                try:
+                    whole = self.learn(seed, (WHOLE,))
+                finally:
+                    self.undisturbed.set()
+                pool.submit(self.scores, whole, (HALF,), later=True)
+                before, stages = f"{whole}/first", stages[len(KNOWING_HALF) :] if self.on == MIXED else ()
+            elif self.alone:
+                self.undisturbed.wait()
+            if stages:
+                run = self.learn(seed, stages, before)
+                self.rendered.wait()
+                self.scores(run, self.scored_on, later=False)
 
-    def learn(self, seed: int, first: bool) -> str:
-        """All stages; the name of the last run that there is."""
-        before, run, begun = "", "", time.monotonic()
+    def learn(self, seed: int, stages: tuple[Stage, ...], before: str = "") -> str:
+        """One from the other; the name of the last run that there is."""
+        begun, run, found = time.monotonic(), "", False
 
         def look() -> bool:
-            if first and not self.found.is_set() and (row := self.has_objects(run)):
+            nonlocal found
+            if not found and (row := self.has_objects(run)):
                 self.note(f"{run}: {row} after {time.monotonic() - begun:.0f} s")
-                self.found.set()
+                found = True
             return False
 
-        for stage in STAGES[self.on]:
-            run, steps = f"{stage.name}-{seed}", 4 if self.small else stage.steps
+        for stage in stages:
+            run, steps = f"{stage.name}-{seed}", 6 if self.small else stage.steps
             words = [stage.experiment, "--data", str(self.work / stage.data), "--seed", str(seed)]
             words += ["--run", str(self.work / "runs" / run), "--steps", str(steps), "--checkpoint-every", str(steps)]
             words += ["--validate-every", str(min(steps, stage.validate_every))]
             words += [*(["--batch", "2"] if self.small else []), *self.start_from(before)]
-            later = self.alone and not first and not self.first_done.is_set()
-            code = self.train(run, words, later, look)
+            code = self.train(run, words, False, look)
             if (self.work / "runs" / run / "best.json").exists():
                 before = run
             if code:
@@ -125,20 +128,25 @@ class Seeds(SideBySide):
         return ["--init", str(self.work / "runs" / run)] if run else []
 
     def has_objects(self, run: str) -> str:
-        """The first validation that has found the objects, in words."""
-        log = self.work / "runs" / run / "metrics.jsonl"
-        whole = log.read_text().rpartition("\n")[0] if log.exists() else ""  # the last line may still be written
-        for row in map(json.loads, whole.splitlines()):
-            if row["kind"] == "valid" and row["ARI-O"] >= ENOUGH_OBJECTS:
-                return f"ARI-O {row['ARI-O']:.3f} at step {row['step']}"
+        """The first validation that has found the objects, in words; also of a stage inside the run."""
+        for log in (self.work / "runs" / run).rglob("metrics.jsonl"):
+            whole = log.read_text().rpartition("\n")[0]  # the last line may still be written
+            for row in map(json.loads, whole.splitlines()):
+                if row["kind"] == "valid" and row["ARI-O"] >= ENOUGH_OBJECTS:
+                    return f"ARI-O {row['ARI-O']:.3f} at step {row['step']} of {log.parent.relative_to(self.work)}"
         return ""
 
-    def questions_about(self, run: str) -> Iterator[str]:
-        """Every other line goes to another process."""
-        for name in self.scored_on:
+    def scores(self, run: str, sets: tuple[str, ...], later: bool) -> None:
+        """Of every other question in another process."""
+        lines = [*self.questions_about(run, sets)]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda part: self.questions(f"{run}-{part}", lines[part::2], later), range(2)))
+
+    def questions_about(self, run: str, sets: tuple[str, ...]) -> Iterator[str]:
+        for name in sets:
             yield self.row(run, name, "test1-large", "" if name in (HALF, "clevr-m3") else "--no-extras")
         yield self.row(run, HALF, "test1-large", "--no-extras --starts 1 --spare 4 --looks 0", "-one-start")
-        for name in self.scored_on:
+        for name in sets:
             yield self.row(run, name, "test2-large", "--no-extras")
 
     def row(self, run: str, data: str, split: str, options: str, suffix: str = "") -> str:
