@@ -39,14 +39,16 @@ class Stage:
 
 WHOLE = Stage("whole", "umbra-details/clevr-m1", HALF, 31_000, 1_500)
 """All stages in one command; those before the last are in WORK/runs/whole-SEED/first and first/first."""
-KNOWING_HALF = (
-    Stage("first", "ocloc-first/clevr-m1", HALF, 12_000, 1_500),
-    Stage("second", "umbra/clevr-m1", HALF, 14_000, 2_000),
-)
+FIRST = Stage("first", "ocloc-first/clevr-m1", HALF, 12_000, 1_500)
 STAGES = {
-    HALF: (*KNOWING_HALF, Stage("details", "umbra-details/clevr-m1", HALF, 5_000, 1_250)),
+    HALF: (
+        FIRST,
+        Stage("second", "umbra/clevr-m1", HALF, 14_000, 2_000),
+        Stage("details", "umbra-details/clevr-m1", HALF, 5_000, 1_250),
+    ),
     MIXED: (
-        *KNOWING_HALF,
+        FIRST,
+        Stage("second", "umbra/clevr-m1", HALF, 6_000, 1_500),
         Stage("wide", "umbra/clevr-mixed", MIXED, 14_000, 2_000),
         Stage("details", "umbra-details/clevr-mixed", MIXED, 4_500, 900),
     ),
@@ -92,7 +94,7 @@ class Seeds(SideBySide):
                 finally:
                     self.undisturbed.set()
                 pool.submit(self.scores, whole, (HALF,), later=True)
-                before, stages = f"{whole}/first", stages[len(KNOWING_HALF) :] if self.on == MIXED else ()
+                before, stages = f"{whole}/first", tuple(stage for stage in stages if stage.data == MIXED)
             elif self.alone:
                 self.undisturbed.wait()
             if stages:
