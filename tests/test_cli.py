@@ -228,6 +228,9 @@ def test_info_describes_trained_models(capsys: pytest.CaptureFixture[str]) -> No
     assert (found["method"], found["experiment"]) == ("umbra", "umbra-glimpses/clevr-mixed")
     assert found["parameters"]["total"] == sum(part.numel() for part in load_run("umbra-quick").parameters())
     assert found["training"]["scored_step"] == 3600
+    experiment, place = found["training"]["init"].split(" of ")
+    before = json.loads((Path(__file__).parent.parent / place / "run.json").read_text())
+    assert before["config"]["preset"] == experiment == "umbra-glimpses/clevr-mixed"
     info(found["folder"])
     assert json.loads(capsys.readouterr().out) == found | {"model": found["folder"]}
     info("umbra")

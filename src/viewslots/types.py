@@ -1,6 +1,6 @@
 """The vocabulary: the typed values that the stages exchange, with their shapes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -25,6 +25,16 @@ Extent = int | tuple[int, int]
 def sides(extent: Extent) -> tuple[int, int]:
     """Height and width."""
     return (extent, extent) if isinstance(extent, int) else extent
+
+
+def how_resized(stored: Sequence[int], taken: Sequence[int]) -> str:
+    """What happens to pictures on their way from a height and width to others, in words: nothing is stretched.
+
+    >>> how_resized((64, 64), (32, 32)), how_resized((48, 64), (32, 32))
+    ('resized', 'cut in the middle and resized')
+    """
+    same_shape = stored[0] * taken[1] == stored[1] * taken[0]
+    return "resized" if same_shape else "cut in the middle and resized"
 
 
 def extent_of(height: int, width: int) -> Extent:

@@ -27,11 +27,12 @@ from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
 from viewslots.protocol import evaluate as protocol
 from viewslots.protocol import plan as plans
-from viewslots.protocol.evaluate import Seen, evaluate
+from viewslots.protocol.evaluate import Seen, evaluate, evaluate_together
 from viewslots.protocol.plan import BATCH, Plan, fewest_views, keyed_generator
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
 from viewslots.protocol.subject import default_slots, scored_step, taken_before, training_seconds
+from viewslots.ranks import ALONE
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch
 
@@ -246,6 +247,12 @@ def test_without_extras_nothing_else_is_asked(store: Store) -> None:
     found = evaluate(method, store, replace(PLAN, extras=False))
     assert {asked[0] for asked in method.asked} == {"infer"}
     assert found.one(0)["extras"] == {}
+    method.asked.clear()
+    pictures = Changed(store, lambda arrays: {"image": arrays["image"]})
+    with pytest.raises(UserError, match="test1 has no masks, so nothing is left to score; without --no-extras the pic"):
+        evaluate(method, pictures, replace(PLAN, extras=False))
+    assert method.asked == []
+    assert evaluate(KMeansMethod(), pictures, PLAN).one(0)["extras"]["mse"] is not None
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -448,13 +455,18 @@ def test_repeats_do_not_depend_on_their_number_nor_seeds_on_each_other(store: St
     assert one != other
 
 
-def test_progress_reaches_the_end(store: Store) -> None:
-    seen: list[tuple[int, int]] = []
-    evaluate(Knowing(store), store, PLAN, progress=lambda done, total: seen.append((done, total)))
-    total = 14 + COUNTS["valid"]  # probes of the cameras are fitted on validation scenes
+def test_progress_counts_every_answer_and_says_which_are_for_probes(store: Store) -> None:
+    method, seen, said = Knowing(store), list[tuple[int, int]](), list[str]()
+    evaluate_together(method, store, PLAN, "cpu", lambda *how_far: seen.append(how_far), ALONE, say=said.append)
+    answers = {name: sum(len(asked[2]) for asked in method.asked if asked[:2] == ("infer", name)) for name in COUNTS}
+    total = sum(answers.values())
     assert [done for done, _ in seen[:6]] == [3, 6, 9, 12, 13, 14]
     assert {of for _, of in seen} == {total}
     assert seen[-1] == (total, total)
+    own, valid = answers["test1"], answers["valid"]
+    assert said == [f"{own} answers to score, and {valid} more, of scenes of valid, to fit probes on"]
+    evaluate_together(method, store, replace(PLAN, extras=False), "cpu", lambda *_: None, ALONE, say=said.append)
+    assert len(said) == 1, "nothing but scores"
 
 
 @pytest.mark.parametrize(
@@ -559,7 +571,24 @@ def test_evaluate_command(store: Store, saved: Path, model: Guessing, tmp_path: 
     assert json.loads(printed.out)["results"] == str(out)
     assert json.loads(printed.out)["pooled"]["ARI-A"] == round(written["pooled"]["ARI-A"]["mean"], 4)
     assert json.loads(printed.out)["step"] == 12_000
-    assert printed.err == f"scoring step 12,000 of 16,000 of {saved}\n"
+    answers = "14 answers to score, and 8 more, of scenes of valid, to fit probes on"
+    assert printed.err == f"scoring step 12,000 of 16,000 of {saved}\n{answers}\n"
+
+
+@pytest.mark.parametrize(("size", "how"), [((16, 16), "resized"), ((16, 24), "cut in the middle and resized")])
+def test_what_is_said_without_extras(
+    store: Store, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, size: Any, how: str
+) -> None:
+    monkeypatch.setattr(Guessing, "image_size", size)
+    given: dict[str, Any] = {"data": store.path, "out": tmp_path / "x.json", "repeats": 1, "device": "cpu"}
+    evaluate_command(str(saved), extras=False, lpips=tmp_path / "nowhere", **given)
+    printed = capsys.readouterr()
+    assert printed.err.splitlines() == [
+        f"scoring step 12,000 of 16,000 of {saved}",
+        f"pictures and truth of 32x32 are {how} to 16x{size[1]}, the size of this model",
+        "--lpips: LPIPS is one of the extras, so there is none with --no-extras",
+    ]
+    assert list(json.loads(printed.out)) == ["results", "step", "pooled", "paper"]
 
 
 def test_estimate_viewpoints_command(store: Store, saved: Path, model: Guessing, tmp_path: Path) -> None:
@@ -619,7 +648,8 @@ def test_time_of_a_training_from_its_rows(tmp_path: Path) -> None:
     assert taken_before(begun, tmp_path) == {"init": tmp_path.name, "init_steps": 150, "init_seconds": 20.0}
     on_the_way = taken_before(begun | {"init_step": 110}, tmp_path)
     assert (on_the_way["init_steps"], on_the_way["init_seconds"]) == (110, 12.0)
-    assert taken_before({"init": "/not/here"}, tmp_path) == {"init": "here", "init_steps": None, "init_seconds": None}
+    for init, name in {"/not/here": "here", "umbra/clevr of docs/runs": "umbra/clevr of docs/runs"}.items():
+        assert taken_before({"init": init}, tmp_path) == {"init": name, "init_steps": None, "init_seconds": None}
     assert set(taken_before({}, tmp_path).values()) == {None}
     file.write_text("")
     assert training_seconds(file) is None

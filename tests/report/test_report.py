@@ -364,7 +364,9 @@ def test_the_scored_step_is_told_where_it_is_not_the_last(tmp_path: Path) -> Non
 def test_resized_pictures_are_told(tmp_path: Path) -> None:
     data = made()["data"] | {"image_size": [128, 128]}
     text, _ = written(tmp_path, made(data=data, image_size=[64, 64]))
-    assert "pictures and truth of 128 x 128 pixels were cut in the middle and resized to the 64 x 64" in text
+    assert "pictures and truth of 128 x 128 pixels were resized to the 64 x 64" in text
+    text, _ = written(tmp_path, made(data=data, image_size=[64, 96]))
+    assert "pictures and truth of 128 x 128 pixels were cut in the middle and resized to the 64 x 96" in text
     text, _ = written(tmp_path, made(data=data, image_size=[128, 128]))
     assert "resized" not in text
 

@@ -637,9 +637,13 @@ def test_what_is_given_again_must_agree(shapes: Path, tmp_path: Path, capsys: py
     capsys.readouterr()
     before = rows(run)
     train("tiny", run=run, resume=True, data=str(moved), steps=4, batch=2, device="cpu", validate_every=3)
-    assert json.loads(capsys.readouterr().out)["step"] == 4
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["step"] == 4
+    assert f"{run} was finished already, at step 4: nothing is left to train. For more steps" in printed.err
     otherwise = {"data": str(moved), "validate_every": 3}
     assert rows(run) == [*before, {"step": 4, "kind": "event", "resumed_with": otherwise}]
+    train("tiny", run=tmp_path / "more", data=str(shapes), init=str(run), **SHORT)  # as it says
+    assert "finished already" not in capsys.readouterr().err
 
 
 def test_a_run_whose_data_set_was_changed(shapes: Path, tmp_path: Path) -> None:

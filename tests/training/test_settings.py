@@ -170,6 +170,8 @@ def test_a_second_stage_may_be_begun_from_nothing() -> None:
         ("model.nvil=2", r"no such field; known are .*model\.nvil\.momentum"),
         ("steps=2", "unknown section 'steps'; known are model, schedule, optimisation"),
         ("schedule.steps", "give section.field=value, such as"),
+        ("=2", "--set =2: give section.field=value, such as"),
+        ("first=2", "--set first: each `first.` goes back one stage, but the experiment has none before its last"),
         ("schedule.steps=1.5", "--set schedule.steps=1.5: must be a whole number"),
         ("schedule.softness_end=soft", "must be a number"),
         ("model.nvil.normalise=yes", "must be true or false"),

@@ -96,6 +96,7 @@ def test_it_goes_on_bit_for_bit(
     assert saved_steps(run) == []
     _, said = resume(run)
     assert ("stage 1 is done" in said) == (steps >= FIRST)
+    assert "finished already" not in said
     assert_same_chain(chain, run)
 
 
@@ -290,8 +291,10 @@ def test_two_processes_hand_over_as_one(shapes: Path, tmp_path: Path) -> None:
 
 def test_what_is_given_again_must_agree(chain: Path, shapes: Path) -> None:
     before = rows(chain)
-    train(NAME, run=chain, resume=True, steps=10, seed=0, device="cpu", set_=("first.schedule.temperature_start=1",))
+    again = {"run": chain, "resume": True, "device": "cpu"}
+    _, said = train(NAME, steps=10, seed=0, set_=("first.schedule.temperature_start=1",), **again)
     assert rows(chain) == before
+    assert f"{chain} was finished already, at step {SECOND} of stage 2: nothing is left to train" in said
     for problem, options in {
         "begun with --steps 10, not 8": {"steps": 8},
         "begun without --init, not umbra": {"init": "umbra"},
@@ -417,8 +420,10 @@ def test_options_count_for_all_stages_or_for_the_last() -> None:
     assert plan("umbra-details/clevr-m1", init="some").stages[:-1] == ()
     for words, problem in {
         "first.first.schedule.steps=9": "--set first.first.schedule.steps: an earlier stage has its share",
-        "first.first.first.model.slots=3": "--set first.first.first.model.slots: there are not so many stages before",
+        "first.first.first.model.slots=3": "each `first.` goes back one stage, but the experiment has 2 before its",
         "first.first.model.glimpses=3": "--set first.first.model.glimpses: no such field",
+        "first=2": "--set first=2: give first.section.field=value for an earlier stage, such as first.optimisation",
+        "first.first.=2": "--set first.first.=2: give first.first.section.field=value for an earlier stage",
     }.items():
         with pytest.raises(UserError, match=problem):
             plan("umbra-details/clevr-m1", words)
@@ -455,7 +460,7 @@ def test_what_counts_for_which_stage() -> None:
         plan("umbra", "first.model.darkest=1")
     with pytest.raises(UserError, match=r"first\.schedule\.steps: an earlier stage has its share of --steps"):
         plan("umbra", "first.schedule.steps=100")
-    with pytest.raises(UserError, match="there are not so many stages before the last"):
+    with pytest.raises(UserError, match="but the experiment has none before its last"):
         plan("compact", "first.model.slots=3")
 
 

@@ -164,6 +164,7 @@ def _evaluated(
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance
     from viewslots.ranks import joined_team, local_device
+    from viewslots.types import how_resized
 
     require_file(out)
     store = Store.open(data)
@@ -177,7 +178,9 @@ def _evaluated(
     size, taken = (store.meta.plan.height, store.meta.plan.width), tuple(about.get("image_size") or ())
     if taken and taken != size:
         old, new = ("x".join(map(str, pair)) for pair in (size, taken))
-        notes.append(f"pictures and truth of {old} are cut in the middle and resized to {new}, the size of this model")
+        notes.append(f"pictures and truth of {old} are {how_resized(size, taken)} to {new}, the size of this model")
+    if lpips is not None and not asked["extras"]:
+        notes.append("--lpips: LPIPS is one of the extras, so there is none with --no-extras")
     distance = find_lpips(lpips, where, taken or size, notes.append) if asked["extras"] else None
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
     slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
@@ -185,7 +188,7 @@ def _evaluated(
     with joined_team(local_device(kind)) as team, Progress("answers", "evaluating", team.first) as progress:
         for note in notes if team.first else ():
             say(note)
-        repeats = evaluate_together(method, store, plan, where, progress, team, distance)
+        repeats = evaluate_together(method, store, plan, where, progress, team, distance, say)
     if repeats is None:  # rank 0 has it
         return
     about |= {"device": kind, "lpips": None if distance is None else distance.network, "provenance": provenance()}

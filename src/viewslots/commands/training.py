@@ -194,6 +194,12 @@ def run_stage(
             console.stage(number, count, settings.all_steps - settings.steps, last.all_steps)
         training = Training(settings, parts, folder, ranks, console, goes_on=number < count)
         training.resume()
+        if folder is not None and training.done == settings.steps:
+            stage = f" of stage {number}" if count > 1 else ""
+            console.say(
+                f"{folder.path} was finished already, at step {training.done}{stage}: nothing is left to train. For "
+                f"more steps begin a new run: --init {folder.path} starts it from the best model of this one"
+            )
         return training.run()
 
 

@@ -7,7 +7,7 @@ neither on the device's generator nor on the order of work. It does depend on ho
 why the batch size is part of the protocol and is written into the results.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -96,16 +96,29 @@ def evaluate_together(
     progress: Progress,
     team: Team,
     lpips: Lpips | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Repeats | None:
-    """`evaluate` with batches shared among the ranks of a team. Rank 0 gets the answer of one process, others None."""
+    """`evaluate` with batches shared among the ranks of a team. Rank 0 gets the answer of one process, others None.
+
+    `say` is told what is counted by `progress`, where that is more than the answers that are scored.
+    """
     require_properties(store, plan)
     dataset = shown_to(method, store, plan.split, device)
     plan.require(dataset.split.size.views if plan.new_views is None else fewest_views(dataset.split))
     if plan.new_views is not None and not method.shows_new_views:
         raise UserError("this method does not tell viewpoints from objects, so it has no new views to show")
+    if not plan.extras and plan.probes is None and "segment" not in dataset.split:
+        raise UserError(
+            f"{store.path}: split {plan.split} has no masks, so nothing is left to score; without --no-extras the "
+            "pictures are scored"
+        )
     work = Work(progress, len(dataset) * plan.repeats, team.count)
     fitting = Fitting(method, store, plan, device, work, team)
-    work.total += fitting.scenes(fit_splits(method, store, plan, dataset.split))
+    if splits := fit_splits(method, store, plan, dataset.split):
+        fitted, places = fitting.scenes(splits), " and ".join(splits)
+        if team.first:
+            say(f"{work.total} answers to score, and {fitted} more, of scenes of {places}, to fit probes on")
+        work.total += fitted
 
     def answers(scenes: list[int]) -> tuple[Facts, list[Scored]]:
         seen, found = Seen.of(dataset, scenes, plan), []

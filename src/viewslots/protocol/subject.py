@@ -86,7 +86,8 @@ def taken_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
     if isinstance(inside, dict):
         before, place, name, step = inside, run / FIRST, inside.get("preset"), kept_step(run / FIRST)
     elif isinstance(init, str):
-        place, name, step = Path(init), Path(init).name, config.get("init_step")
+        place, step = Path(init), config.get("init_step")
+        name = place.name if place.is_absolute() else init  # which is a shipped model, or says in words where to look
         before = run_preset(init) if (place / CONFIG).is_file() else {}
     else:
         return {"init": None, "init_steps": None, "init_seconds": None}

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from viewslots.methods.names import METHODS, entry
 from viewslots.metrics.extras import SHADOW
 from viewslots.report.rows import DATASETS, PaperTable, Result, resized, search_of, title
+from viewslots.types import how_resized
 
 PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 """Test scenes of the paper; 100 for the multi-view sets."""
@@ -74,8 +75,8 @@ def _resized(result: Result, paper: PaperTable | None) -> Iterator[str]:
     if sizes := resized(result):
         old, new = (" x ".join(map(str, size)) for size in sizes)
         yield (
-            f"{title(result)}: pictures and truth of {old} pixels were cut in the middle and resized to the {new} that "
-            "the model takes."
+            f"{title(result)}: pictures and truth of {old} pixels were {how_resized(*sizes)} to the {new} that the "
+            "model takes."
         )
 
 

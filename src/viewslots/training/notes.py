@@ -9,7 +9,7 @@ from viewslots.data.store import Store
 from viewslots.experiments import experiment
 from viewslots.training.settings import LIVE, RunSettings
 from viewslots.training.start import data_size
-from viewslots.types import sides
+from viewslots.types import how_resized, sides
 
 
 def notes(settings: RunSettings, given: Container[str]) -> Iterator[str]:
@@ -60,8 +60,7 @@ def other_size(settings: RunSettings) -> Iterator[str]:
     stored = data_size(settings.data, settings.world)
     pictures, taken = (stored.height, stored.width), sides(settings.model.image_size)
     usual = sides(experiment(settings.preset).model.image_size)
-    same_shape = pictures[0] * taken[1] == pictures[1] * taken[0]
-    resized = f"{'' if same_shape else 'cut in the middle and '}resized to {words(taken)}"
+    resized = f"{how_resized(pictures, taken)} to {words(taken)}"
     if taken != usual:
         own = (
             ", as in this data set"

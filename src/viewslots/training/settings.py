@@ -6,6 +6,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from itertools import takewhile
 from operator import attrgetter
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -324,15 +325,22 @@ def parse_changes(words: Sequence[str], chosen: Experiment, *earlier: Experiment
     changes: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
-        if not equals:
-            raise UserError(f"--set {word}: give section.field=value, such as optimisation.warmup_steps=100")
+        parts = name.split(".")
+        back = len(list(takewhile(FIRST.__eq__, parts)))
+        if back > len(earlier):
+            raise UserError(
+                f"--set {name}: each `{FIRST_NAME}` goes back one stage, but the experiment has "
+                f"{len(earlier) or 'none'} before its last; `viewslots info EXPERIMENT` lists its stages"
+            )
+        field, stage = ".".join(parts[back:]), (chosen, *earlier)[back]
+        if not equals or not field:
+            before, where = FIRST_NAME * back, " for an earlier stage" if back else ""
+            raise UserError(
+                f"--set {word}: give {before}section.field=value{where}, such as {before}optimisation.warmup_steps=100"
+            )
         if name in changes:
             raise UserError(f"--set {name}: given twice")
-        field, stage = name, chosen
-        for before in earlier:
-            if field.startswith(FIRST_NAME):
-                field, stage = field.removeprefix(FIRST_NAME), before
-        if field != name and field == "schedule.steps":
+        if back and field == "schedule.steps":
             raise UserError(f"--set {name}: an earlier stage has its share of --steps, and is squeezed to it")
         changes[name] = typed(name, text, kind_of(field, stage, name))
     return changes
@@ -351,8 +359,6 @@ def with_changes(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 def kind_of(field: str, stage: Experiment, name: str) -> Any:
     """The type of a field of a stage; if there is none, an error with those there are, under the given name."""
     section = field.split(".")[0]
-    if section == FIRST:
-        raise UserError(f"--set {name}: there are not so many stages before the last; `viewslots info` lists them")
     if section not in SECTIONS:
         raise UserError(f"--set {name}: unknown section {section!r}; known are {', '.join(SECTIONS)}")
     known = dict(fields_below(type(getattr(stage, section)), section + "."))
