@@ -58,11 +58,13 @@ pythons:
 			$(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-python$$version || exit 1; \
 		else echo "$$python: not on this machine, so not tested"; fi; done
 
-# Tabletop's GPU kernels against the plain code, without a GPU, by Triton's interpreter. Triton stays outside the environment.
+# GPU kernels of tabletop and of a training step against the plain code, without a GPU, by Triton's interpreter. Triton stays
+# outside the environment.
 twins: setup
 	@test -d $(TRITON) || $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(TRITON) triton==3.9.0 \
 		|| echo "triton cannot be had here; what needs it is skipped"
-	PYTHONPATH=$(TRITON) TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/scenes/test_tabletop_twins.py
+	PYTHONPATH=$(TRITON) TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/scenes/test_tabletop_twins.py \
+		tests/methods/fast/test_cuda_twins.py tests/methods/umbra/test_fused_mixture.py
 
 # The tests of the web page look at it through a browser. Debian's Chromium is taken where there is none yet.
 browser:

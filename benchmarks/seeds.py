@@ -139,10 +139,10 @@ class Seeds(SideBySide):
         return ""
 
     def scores(self, run: str, sets: tuple[str, ...], later: bool) -> None:
-        """Of every other question in another process."""
+        """Each question in one of three processes."""
         lines = [*self.questions_about(run, sets)]
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda part: self.questions(f"{run}-{part}", lines[part::2], later), range(2)))
+            list(pool.map(lambda part: self.questions(f"{run}-{part}", lines[part::3], later), range(3)))
 
     def questions_about(self, run: str, sets: tuple[str, ...]) -> Iterator[str]:
         for name in sets:

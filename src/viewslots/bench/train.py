@@ -14,6 +14,7 @@ from viewslots.methods.contract import Precision
 from viewslots.methods.registry import trainable_class
 from viewslots.provenance import provenance
 from viewslots.terminal import say
+from viewslots.training.start import train_parts
 from viewslots.training.step import EagerStep, fast_step
 
 CPU_BATCH = 2
@@ -110,6 +111,7 @@ def _kernels(work: Callable[[], object], steps: int) -> list[dict[str, Any]]:
 def _steps(name: str, way: str, precision: Precision, device: str, seed: int) -> Callable[[], object]:
     preset = experiment(name)
     model = trainable_class(preset.method)(preset.model, torch.Generator().manual_seed(seed)).to(device).train()
+    train_parts(model, preset.optimisation.parts)
     optimisers, clip_norm = model.optimisers(preset.optimisation), preset.optimisation.clip_norm
     step = (fast_step if way == FAST else EagerStep)(model, optimisers, precision, clip_norm)
     rates = [1e-5] * len(optimisers)

@@ -4,6 +4,8 @@ They run on a GPU, or in Triton's interpreter on a CPU (TRITON_INTERPRET=1), whe
 """
 
 import os
+from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -20,8 +22,10 @@ from viewslots.methods.fast.epilogue import plain_bias_relu_shuffle  # noqa: E40
 from viewslots.methods.fast.epilogue_cuda import BiasReluShuffle  # noqa: E402
 from viewslots.methods.fast.features import plain_add_norm  # noqa: E402
 from viewslots.methods.fast.features_cuda import AddNorm  # noqa: E402
+from viewslots.methods.ocloc.boxes import OUTSIDE, placed  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood import plain_squared_error  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError  # noqa: E402
+from viewslots.methods.ocloc.fast.placing_cuda import Placed  # noqa: E402
 from viewslots.methods.ocloc.schedule import Annealing  # noqa: E402
 from viewslots.methods.ocloc.variables import Decoded, Noise  # noqa: E402
 
@@ -116,3 +120,104 @@ def test_squared_error(K: int, size: tuple[int, int], spread: float) -> None:
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
+
+
+BOXES = {
+    "inside": (0.4137, 0.5271, 0.1093, -0.2177),
+    "partly outside": (0.5219, 0.3317, 0.8713, -0.7919),
+    "outside": (0.3171, 0.2913, 3.1373, 0.0237),
+    "larger than the picture": (1.7321, 1.9133, 0.0571, 0.1037),
+    "tiny": (0.0213, 0.0317, 0.3119, 0.2033),
+}
+"""No pixel of the tests lies on a kink of their tents."""
+
+
+def drawing(channels: int, cells: tuple[int, int], dtype: torch.dtype, items: int = len(BOXES)) -> Tensor:
+    drawn = normal(items, channels, *cells, scale=3.0, asked=False).to(dtype)
+    half = dtype != torch.float32
+    return (drawn.contiguous(memory_format=torch.channels_last) if half else drawn).requires_grad_()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("channels", "cells", "size"),
+    [(5, (16, 16), (32, 32)), (4, (8, 8), (16, 40)), (5, (7, 9), (21, 13)), (4, (20, 33), (11, 35))],
+)
+def test_placing(channels: int, cells: tuple[int, int], size: tuple[int, int], dtype: torch.dtype) -> None:
+    drawn, boxes = drawing(channels, cells, dtype), torch.tensor([*BOXES.values()], device=DEVICE, requires_grad=True)
+    expected, found = placed(drawn, boxes, size), Placed.apply(drawn, boxes, size)
+    assert (found.dtype, found.stride()) == (expected.dtype, expected.stride())
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+    weights = torch.randn_like(expected)
+    to_drawn, to_boxes = torch.autograd.grad((found * weights).sum(), [drawn, boxes])
+    their_drawn, their_boxes = torch.autograd.grad((expected * weights).sum(), [drawn, boxes])
+    assert (to_drawn.dtype, to_drawn.stride()) == (drawn.dtype, drawn.stride())
+    exact = 1e-4 if dtype == torch.float32 else 2**-6  # the interpreter cuts bits off where a GPU rounds
+    torch.testing.assert_close(to_drawn, their_drawn, rtol=exact, atol=1e-5 * float(their_drawn.abs().max()))
+    torch.testing.assert_close(to_boxes, their_boxes, rtol=1e-4, atol=1e-5 * float(their_boxes.abs().max()))
+
+
+def test_placing_has_the_slopes_of_torch_at_the_kinks_of_tents() -> None:
+    """Where the box is the picture, every pixel lies on a cell."""
+    drawn, size = drawing(5, (16, 16), torch.float32, items=1), (16, 16)
+    boxes = torch.tensor([[1.0, 1.0, 0.0, 0.0]], device=DEVICE, requires_grad=True)
+    expected, found = placed(drawn, boxes, size), Placed.apply(drawn, boxes, size)
+    weights = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad((found * weights).sum(), [drawn, boxes]),
+        torch.autograd.grad((expected * weights).sum(), [drawn, boxes]),
+        rtol=1e-4,
+        atol=1e-3,
+    )
+
+
+def test_placing_takes_gradients_as_they_lie_in_memory() -> None:
+    drawn, size = drawing(5, (8, 8), torch.bfloat16, items=2), (16, 24)
+    boxes = torch.tensor([BOXES["inside"], BOXES["partly outside"]], device=DEVICE, requires_grad=True)
+    weights = normal(len(boxes), 5, *size, asked=False)
+    asked, laid = [drawn, boxes], weights.contiguous(memory_format=torch.channels_last)
+    for given in (laid, weights.mean((0, 1))[None, None].expand_as(weights)):
+        found = torch.autograd.grad(Placed.apply(drawn, boxes, size), asked, given)
+        expected = torch.autograd.grad(Placed.apply(drawn, boxes, size), asked, given.contiguous())
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_box_that_is_no_number_shows() -> None:
+    drawn = drawing(4, (8, 8), torch.float32, items=2)
+    boxes = torch.tensor([[float("nan"), 0.5, 0.0, 0.0], BOXES["outside"]], device=DEVICE, requires_grad=True)
+    found = Placed.apply(drawn, boxes, (16, 16))
+    assert found[0].isnan().all()
+    assert (found[1, 0] == OUTSIDE).all()
+    to_drawn, to_boxes = torch.autograd.grad(found.sum(), [drawn, boxes])
+    assert to_drawn[0].isnan().all()
+    assert to_boxes[0].isnan().any()
+    assert not to_drawn[1].any()
+    assert not to_boxes[1].any()
+
+
+def frozen_cases() -> dict[str, tuple[type[torch.autograd.Function], list[Tensor], list[Any]]]:
+    boxes = torch.tensor([BOXES["partly outside"]], device=DEVICE, requires_grad=True)
+    return {
+        "shuffle": (BiasReluShuffle, [normal(2, 16, 3, 5), normal(16)], [2]),
+        "norm": (AddNorm, [normal(3, 5, 16), normal(5, 16), normal(16), normal(16)], [1e-5]),
+        "norm of one row": (AddNorm, [normal(3, 5, 16), normal(1, 16)], [None, None, 1e-5]),
+        "attention": (AttendedMean, [normal(1, 2, 70, 16), normal(1, 2, 3, 16), normal(1, 2, 3)], [0.01]),
+        "placing": (Placed, [drawing(5, (8, 8), torch.float32, items=1), boxes], [(16, 16)]),
+    }
+
+
+@pytest.mark.parametrize("name", ["shuffle", "norm", "norm of one row", "attention", "placing"])
+def test_frozen_inputs_get_no_gradient_and_the_others_theirs(name: str) -> None:
+    function, given, rest = frozen_cases()[name]
+    shown = function.apply(*given, *rest)
+    weights = torch.randn_like(shown)
+    expected = torch.autograd.grad((shown * weights).sum(), given)
+    for asked in product([False, True], repeat=len(given)):
+        if not any(asked):
+            continue
+        inputs = [value.detach().requires_grad_(wanted) for value, wanted in zip(given, asked, strict=True)]
+        answers = function.backward(function.apply(*inputs, *rest).grad_fn, weights)
+        for answer, theirs, wanted in zip(answers, expected, asked, strict=False):
+            assert (answer is not None) == wanted
+            if wanted:
+                torch.testing.assert_close(answer, theirs)

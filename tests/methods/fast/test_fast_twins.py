@@ -1,6 +1,7 @@
 """The fast view of a model against the model: the same terms and gradients, in float64, on any device."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from viewslots.methods.fast.broadcast import FoldedBroadcastDecoder, fold_broadc
 from viewslots.methods.fast.folding import FoldedConvolution, PairedConvolution, PlainConvolution, fold_stages
 from viewslots.methods.fast.half import SumByProduct, with_half_weights
 from viewslots.methods.layers import BroadcastDecoder
+from viewslots.methods.ocloc.boxes import placed
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
+from viewslots.methods.ocloc.fast import placing
 from viewslots.methods.ocloc.fast.accelerate import accelerated
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import upsampling_stages
@@ -281,3 +284,39 @@ def test_a_sum_by_product_is_the_linear_layer() -> None:
     given = (values, layer.weight, layer.bias)
     assert torch.autograd.gradcheck(SumByProduct.apply, given)
     torch.testing.assert_close(SumByProduct.apply(*given), layer(values))
+
+
+def test_a_sum_by_product_asks_nothing_of_frozen_weights() -> None:
+    given = (torch.randn(2, 3, 5), torch.randn(4, 5), torch.randn(4))
+    weights = torch.randn(2, 3, 4)
+    whole = [value.clone().requires_grad_() for value in given]
+    expected = torch.autograd.grad((SumByProduct.apply(*whole) * weights).sum(), whole)
+    for asked in list(product([False, True], repeat=3))[1:]:
+        inputs = [value.clone().requires_grad_(wanted) for value, wanted in zip(given, asked, strict=True)]
+        answers = SumByProduct.backward(SumByProduct.apply(*inputs).grad_fn, weights)
+        for answer, theirs, wanted in zip(answers, expected, asked, strict=True):
+            assert (answer is not None) == wanted
+            assert answer is None or torch.equal(answer, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_fast_view_places_boxes_by_the_plain_code_where_there_is_no_gpu(dtype: torch.dtype) -> None:
+    drawn, boxes = torch.randn(3, 5, 8, 8).to(dtype), torch.tensor([[0.4, 0.5, 0.1, -0.3]]).expand(3, -1)
+    boxes = boxes.to(torch.promote_types(dtype, torch.float32))
+    assert torch.equal(placing.place(drawn, boxes, (16, 20)), placed(drawn, boxes, (16, 20)))
+
+
+def test_a_fast_view_places_boxes_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def watched(drawn: torch.Tensor, boxes: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+        sizes.append(size)
+        return placed(drawn, boxes, size)
+
+    monkeypatch.setattr(placing, "place", watched)
+    model = double_model(Ocloc, CONFIGS["boxes, wide"])
+    batch, noise = double_inputs(model)
+    model(batch, ANNEALING, noise)
+    assert not sizes
+    accelerated(model)(batch, ANNEALING, noise)
+    assert sizes == [(24, 44)]

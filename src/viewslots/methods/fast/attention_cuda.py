@@ -34,8 +34,9 @@ class AttendedMean(torch.autograd.Function):
         return mean
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         core, projected, constant, total, mean = ctx.saved_tensors
+        asked_core, asked_projected, asked_constant, _ = ctx.needs_input_grad
         to_sum = (gradients[0] / total[..., None]).contiguous()
         to_share = -(to_sum * mean).sum(-1)
         images, sizes = core.shape[:-2].numel(), (core.shape[-2], projected.shape[-2], core.shape[-1])
@@ -47,8 +48,14 @@ class AttendedMean(torch.autograd.Function):
             *(core, projected, constant, to_sum, to_share),
             *(to_core, to_projected, to_constant, ctx.floor),
             *(*sizes, SPLITS, *padded, BLOCK),
+            *(asked_core, asked_projected, asked_constant),
         )
-        return to_core, to_projected.sum(1).view_as(projected), to_constant.sum(1).view_as(constant), None
+        return (
+            to_core if asked_core else None,
+            to_projected.sum(1).view_as(projected) if asked_projected else None,
+            to_constant.sum(1).view_as(constant) if asked_constant else None,
+            None,
+        )
 
 
 def padding(slots: int, size: int) -> tuple[int, int]:
@@ -123,6 +130,9 @@ def _attend_backward(
     LP: tl.constexpr,
     DP: tl.constexpr,
     BLOCK: tl.constexpr,
+    TO_CORE: tl.constexpr,
+    TO_PROJECTED: tl.constexpr,
+    TO_CONSTANT: tl.constexpr,
 ):
     image, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot, column = tl.arange(0, LP), tl.arange(0, DP)
@@ -140,14 +150,19 @@ def _attend_backward(
         x, shares = _shares(core + image * P * D, pixel, slot, column, queries, shift, P, L, D)
         into_shares = tl.dot(x, tl.trans(into_sum), input_precision="tf32") + into_share[None, :]
         into_similarity = shares * (into_shares - tl.sum(shares * into_shares, 1)[:, None])
-        weights = tl.where((slot < L)[None, :] & (pixel < P)[:, None], shares + floor, 0.0)
-        into_x = tl.dot(weights, into_sum, input_precision="tf32")
-        into_x += tl.dot(into_similarity, queries, input_precision="tf32")
-        place = image * P * D + pixel[:, None] * D + column[None, :]
-        real = (pixel < P)[:, None] & (column < D)[None, :]
-        tl.store(to_core + place, into_x.to(to_core.dtype.element_ty), mask=real)
-        gathered += tl.dot(tl.trans(into_similarity), x, input_precision="tf32")
-        count += tl.sum(into_similarity, 0)
+        if TO_CORE:
+            weights = tl.where((slot < L)[None, :] & (pixel < P)[:, None], shares + floor, 0.0)
+            into_x = tl.dot(weights, into_sum, input_precision="tf32")
+            into_x += tl.dot(into_similarity, queries, input_precision="tf32")
+            place = image * P * D + pixel[:, None] * D + column[None, :]
+            real = (pixel < P)[:, None] & (column < D)[None, :]
+            tl.store(to_core + place, into_x.to(to_core.dtype.element_ty), mask=real)
+        if TO_PROJECTED:
+            gathered += tl.dot(tl.trans(into_similarity), x, input_precision="tf32")
+        if TO_CONSTANT:
+            count += tl.sum(into_similarity, 0)
     part = image * SPLITS + split
-    tl.store(to_projected + part * L * D + small, gathered, mask=inside)
-    tl.store(to_constant + part * L + slot, count, mask=slot < L)
+    if TO_PROJECTED:
+        tl.store(to_projected + part * L * D + small, gathered, mask=inside)
+    if TO_CONSTANT:
+        tl.store(to_constant + part * L + slot, count, mask=slot < L)

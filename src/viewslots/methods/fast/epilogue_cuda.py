@@ -27,8 +27,9 @@ class BiasReluShuffle(torch.autograd.Function):
         return shown
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         shown, bias = ctx.saved_tensors
+        asked_phases, asked_bias, _ = ctx.needs_input_grad
         scale = ctx.scale
         gradient = gradients[0].contiguous(memory_format=torch.channels_last)
         images, channels, height, width = shown.shape
@@ -36,11 +37,13 @@ class BiasReluShuffle(torch.autograd.Function):
         moved = torch.empty(shape, dtype=shown.dtype, device=shown.device, memory_format=torch.channels_last)
         rows, padded, block = tiling(moved)
         programs = min(triton.cdiv(rows, block), PROGRAMS)
-        partial = torch.empty(programs, shape[1], device=shown.device)
+        partial = torch.empty(programs if asked_bias else 0, shape[1], device=shown.device)
         _shuffle_backward[(programs,)](
-            gradient, shown, moved, partial, rows, width // scale, scale, shape[1], padded, block
+            *(gradient, shown, moved, partial, rows, width // scale, scale, shape[1], padded, block),
+            *(asked_phases, asked_bias),
         )
-        return moved, (partial.new_ones(programs) @ partial).to(bias.dtype), None
+        to_bias = (partial.new_ones(programs) @ partial).to(bias.dtype) if asked_bias else None
+        return moved if asked_phases else None, to_bias, None
 
 
 def tiling(phases: Tensor) -> tuple[int, int, int]:
@@ -102,6 +105,8 @@ def _shuffle_backward(
     COLUMNS: tl.constexpr,
     PADDED: tl.constexpr,
     BLOCK: tl.constexpr,
+    TO_PHASES: tl.constexpr,
+    TO_BIAS: tl.constexpr,
 ):
     column = tl.arange(0, PADDED)
     total = tl.zeros((PADDED,), tl.float32)
@@ -109,6 +114,9 @@ def _shuffle_backward(
         phased, fine, column, real = _places(tile, rows, WIDTH, SCALE, COLUMNS, PADDED, BLOCK)
         value = tl.load(gradient + fine, mask=real, other=0.0).to(tl.float32)
         value = tl.where(tl.load(shown + fine, mask=real, other=0.0).to(tl.float32) > 0, value, 0.0)
-        tl.store(moved + phased, value.to(moved.dtype.element_ty), mask=real)
-        total += tl.sum(value, 0)
-    tl.store(partial + tl.program_id(0) * COLUMNS + column, total, mask=column < COLUMNS)
+        if TO_PHASES:
+            tl.store(moved + phased, value.to(moved.dtype.element_ty), mask=real)
+        if TO_BIAS:
+            total += tl.sum(value, 0)
+    if TO_BIAS:
+        tl.store(partial + tl.program_id(0) * COLUMNS + column, total, mask=column < COLUMNS)

@@ -31,6 +31,8 @@ class AddNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         values, table, scale, shift = ctx.saved_tensors
+        asked_values, asked_table, asked_scale, asked_shift, _ = ctx.needs_input_grad
+        asked_weights = asked_scale or asked_shift
         (images, places, size), device = values.shape, values.device
         blocks, parts = triton.cdiv(places, BLOCK), min(SPLITS, images)
         to_values = torch.empty_like(values)
@@ -47,12 +49,20 @@ class AddNorm(torch.autograd.Function):
             ctx.eps,
             images,
             *ctx.sizes,
+            *(asked_values, asked_table, asked_weights),
         )
-        summed = to_table.sum(0) if len(table) > 1 else to_table.sum((0, 1))[None]
-        if not ctx.affine:
-            return to_values, summed.to(table.dtype), None, None, None
-        to_scale, to_shift = to_weights.sum((1, 2)).to(scale.dtype)
-        return to_values, summed.to(table.dtype), to_scale, to_shift, None
+        summed = to_scale = to_shift = None
+        if asked_table:
+            summed = (to_table.sum(0) if len(table) > 1 else to_table.sum((0, 1))[None]).to(table.dtype)
+        if asked_weights:
+            to_scale, to_shift = to_weights.sum((1, 2)).to(scale.dtype)
+        return (
+            to_values if asked_values else None,
+            summed,
+            to_scale if asked_scale else None,
+            to_shift if asked_shift else None,
+            None,
+        )
 
 
 @triton.jit
@@ -111,6 +121,9 @@ def _norm_backward(
     FULL: tl.constexpr,
     AFFINE: tl.constexpr,
     BLOCK: tl.constexpr,
+    TO_VALUES: tl.constexpr,
+    TO_TABLE: tl.constexpr,
+    TO_WEIGHTS: tl.constexpr,
 ):
     block, part = tl.program_id(0), tl.program_id(1)
     place = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -123,20 +136,23 @@ def _norm_backward(
     for image in range(part, images, tl.num_programs(1)):
         x, factor, where, real, column = _normalised(values, table, image, place, eps, P, D, DP, FULL)
         into = tl.load(gradient + where, mask=real, other=0.0).to(tl.float32)
-        scale_sum += tl.sum(into * x, 0)
-        shift_sum += tl.sum(into, 0)
+        if TO_WEIGHTS:
+            scale_sum += tl.sum(into * x, 0)
+            shift_sum += tl.sum(into, 0)
         into = into * weight[None, :]
         along = tl.sum(into * x, 1)[:, None] / D
         into = tl.where(real, (into - tl.sum(into, 1)[:, None] / D - x * along) * factor[:, None], 0.0)
-        tl.store(to_values + where, into.to(to_values.dtype.element_ty), mask=real)
-        table_sum += into
-    if FULL:
-        row = (part * P + place)[:, None] * D + column[None, :]
-        tl.store(to_table + row, table_sum, mask=(place < P)[:, None] & (column < D)[None, :])
-    else:
-        line = (part * tl.num_programs(0) + block) * D + column
-        tl.store(to_table + line, tl.sum(table_sum, 0), mask=column < D)
-    if AFFINE:
-        line = (part * tl.num_programs(0) + block) * D + column
+        if TO_VALUES:
+            tl.store(to_values + where, into.to(to_values.dtype.element_ty), mask=real)
+        if TO_TABLE:
+            table_sum += into
+    line = (part * tl.num_programs(0) + block) * D + column
+    if TO_TABLE:
+        if FULL:
+            row = (part * P + place)[:, None] * D + column[None, :]
+            tl.store(to_table + row, table_sum, mask=(place < P)[:, None] & (column < D)[None, :])
+        else:
+            tl.store(to_table + line, tl.sum(table_sum, 0), mask=column < D)
+    if TO_WEIGHTS:
         tl.store(to_scale + line, scale_sum, mask=column < D)
         tl.store(to_shift + line, shift_sum, mask=column < D)

@@ -62,11 +62,13 @@ class SumByProduct(torch.autograd.Function):
         return F.linear(values, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         values, weight = ctx.saved_tensors
+        asked_values, asked_weight, asked_bias = ctx.needs_input_grad
         rows = gradients[0].reshape(-1, weight.shape[0])
-        to_weight = rows.t() @ values.reshape(-1, weight.shape[1])
-        return gradients[0] @ weight, to_weight, rows.new_ones(len(rows)) @ rows
+        to_values = gradients[0] @ weight if asked_values else None
+        to_weight = rows.t() @ values.reshape(-1, weight.shape[1]) if asked_weight else None
+        return to_values, to_weight, rows.new_ones(len(rows)) @ rows if asked_bias else None
 
 
 class HalfLinear(nn.Linear):

@@ -79,10 +79,15 @@ class Generation(nn.Module):
         if self.f_box is not None:
             height, width = background.shape[-2:]
             boxes = told_boxes(self.f_box(code_obj), (height, width))
-            objects = placed(objects, boxes.flatten(0, 2), (height, width))
+            objects = self.place(objects, boxes.flatten(0, 2), (height, width))
         return Decoded(
             background=background, objects=objects, order=order.squeeze(-1), centre=centre.tanh(), boxes=boxes
         )
+
+    def place(
+        self, drawn: Float[Tensor, "I channels h w"], boxes: Float[Tensor, "I 4"], size: tuple[int, int]
+    ) -> Float[Tensor, "I channels H W"]:
+        return placed(drawn, boxes, size)
 
     def detail(
         self, view: Float[Tensor, "B M K Dview"], details: Float[Tensor, "B M K Ddet"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from viewslots.methods.distributions import full_precision, widen
 from viewslots.methods.ocloc.generation import Generation
-from viewslots.methods.ocloc.image_model import Canvas, Cost, ImageModel, composed, noisy, plain_layers
+from viewslots.methods.ocloc.image_model import Canvas, Cost, ImageModel, composed, noisy
 from viewslots.methods.ocloc.objective import negative_log_likelihood, sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.variables import Decoded, Latents, Layers, Noise, Rendering
@@ -37,10 +37,17 @@ class ShadowedMixture(ImageModel):
 
         Else a faint shape of an impossible colour paints as well as a whole one and costs less.
         """
-        plain = plain_layers(decoded)
-        colour = (4 * plain.appearance - 2).sigmoid()
-        shadow = widen(decoded.objects[:, SHADOW]).reshape(plain.logit_shp.shape)
-        return replace(plain, appearance=colour, logit_shadow=shadow)
+        B, M, K = decoded.order.shape
+        background, objects = (widen(decoded.background) + 1) / 2, widen(decoded.objects)
+        logit_shp, colour, logit_shadow = torch.split(objects.view(B, M, K, *objects.shape[1:]), [1, 3, 1], 3)
+        return Layers(
+            background=background.view(B, M, *background.shape[1:]),
+            appearance=(2 * colour).sigmoid(),
+            logit_shp=logit_shp.squeeze(3),
+            order=decoded.order,
+            centre=decoded.centre,
+            logit_shadow=logit_shadow.squeeze(3),
+        )
 
     def overlay(self, layers: Layers, latents: Latents, logit_shp: Tensor, annealing: Annealing) -> Rendering:
         """The background, as it is answered, has the shadows of the objects on it."""
@@ -53,6 +60,15 @@ class ShadowedMixture(ImageModel):
     ) -> Cost:
         return self.cost(noisy(self.layers(decoded), annealing, noise), latents, batch, annealing)
 
+    def drawn(
+        self, decoded: Decoded, latents: Latents, batch: SceneBatch, annealing: Annealing
+    ) -> tuple[Rendering, Cost]:
+        """What the decoders say as it is shown, and its cost. Gradients pass through the cost alone: a fast twin's
+        rendering has none."""
+        layers = self.layers(decoded)
+        shown = self.show(layers, latents, annealing)
+        return shown, self.cost_of(shown, layers, latents, batch, annealing)
+
     def cost(self, layers: Layers, latents: Latents, batch: SceneBatch, annealing: Annealing) -> Cost:
         return self.cost_of(self.show(layers, latents, annealing), layers, latents, batch, annealing)
 
@@ -64,10 +80,11 @@ class ShadowedMixture(ImageModel):
 
     def nll(self, shown: Rendering, batch: SceneBatch, annealing: Annealing) -> Float[Tensor, "B"]:
         """L_nll, between the likelihood of the weighted sum and that of the mixture."""
-        image, mask = batch.image, batch.view_mask
-        plain = negative_log_likelihood(image, shown.reconstruction, mask, self.sigma_x)
+        image, mask, share = batch.image, batch.view_mask, self.config.mixture * annealing.weight_mixture
         mixed = mixture_nll(image, shown.perceived, shown.background, shown.appearance, mask, self.sigma_x)
-        return torch.lerp(plain, mixed, self.config.mixture * annealing.weight_mixture)
+        if not isinstance(share, Tensor) and share == 1:
+            return mixed
+        return torch.lerp(negative_log_likelihood(image, shown.reconstruction, mask, self.sigma_x), mixed, share)
 
     def covering(self, shown: Rendering, layers: Layers, latents: Latents, batch: SceneBatch) -> Float[Tensor, "B"]:
         """Nats for all pixels that objects take from the background, and for their shadows.
@@ -85,6 +102,11 @@ class ShadowedMixture(ImageModel):
         from viewslots.methods.umbra.canvas import ShadowedCanvas
 
         return ShadowedCanvas(self, layers, latents, batch, annealing)
+
+    def fast(self) -> ImageModel:
+        from viewslots.methods.umbra.fast.mixture import FusedMixture
+
+        return FusedMixture(self.config)
 
     def start(self, generation: Generation) -> None:
         """Objects begin with hardly any shadow, even all over the picture, until there is something to learn."""

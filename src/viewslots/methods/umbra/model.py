@@ -91,15 +91,17 @@ class Umbra(Ocloc):
             batch, posterior = differentiable(batch), differentiable(posterior)
             codes = [getattr(posterior, name).detach().requires_grad_(slopes) for name in CODES]
             means = Latents(codes[0], codes[1], codes[2], posterior.logit_kappa.detach())
-            layers = self.layers(means)
-            shown = image_model.show(layers, means, annealing)
-            gradients = [code.detach()[..., :0] for code in codes]
             if slopes:
-                length = image_model.cost_of(shown, layers, means, batch, annealing).total(annealing).sum()
-                length = length + sum(code.square().sum() / 2 for code in codes)  # the means' part of the divergences
-                gradients = [slope(gradient) for gradient in torch.autograd.grad(length, codes)]
+                shown, cost = image_model.drawn(self.generation(means), means, batch, annealing)
+                with torch.autocast(batch.image.device.type, enabled=False):
+                    gradients = torch.autograd.grad(cost.total(annealing).sum(), codes)
+                # A code is itself the gradient of the means' part of the divergences, half its square.
+                told = [slope(gradient + code.detach()) for gradient, code in zip(gradients, codes, strict=True)]
+            else:
+                shown = self.render(means, annealing)
+                told = [code[..., :0] for code in codes]
         seen = replace(shown, **{name: value.detach() for name, value in vars(shown).items()})
-        return Drawing(seen, *gradients)
+        return Drawing(seen, *told)
 
     @classmethod
     def config_from(cls, config: UmbraConfig, other: TrainableMethod[Any]) -> UmbraConfig:  # type: ignore[override]

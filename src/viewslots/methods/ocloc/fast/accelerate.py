@@ -9,6 +9,7 @@ from viewslots.methods.fast.folding import fold_stages
 from viewslots.methods.fast.half import view_of
 from viewslots.methods.layers import BroadcastDecoder
 from viewslots.methods.ocloc.fast.attention import ProjectedAttention
+from viewslots.methods.ocloc.fast.placing import FusedPlacing
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.networks import CompactDecoder, DenseDecoder
 
@@ -22,7 +23,7 @@ def accelerated(model: Ocloc) -> Ocloc:
     fast.image_model = model.image_model.fast()
     fast.inference = view_of(model.inference, ProjectedAttention)
     fast.inference.g_feat = fold_features(model.inference.g_feat)
-    fast.generation = view_of(model.generation, type(model.generation))
+    fast.generation = view_of(model.generation, FusedPlacing)
     for name in ("f_shp_apc", "f_bck", "f_det"):
         if (decoder := getattr(model.generation, name)) is not None:
             setattr(fast.generation, name, fold_decoder(decoder))
