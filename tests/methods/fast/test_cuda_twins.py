@@ -147,7 +147,8 @@ def test_placing(channels: int, cells: tuple[int, int], size: tuple[int, int], d
     drawn, boxes = drawing(channels, cells, dtype), torch.tensor([*BOXES.values()], device=DEVICE, requires_grad=True)
     expected, found = placed(drawn, boxes, size), Placed.apply(drawn, boxes, size)
     assert (found.dtype, found.stride()) == (expected.dtype, expected.stride())
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+    # A tiny box magnifies how a GPU rounds the places of its cells.
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4 if INTERPRETED else 1e-3)
     weights = torch.randn_like(expected)
     to_drawn, to_boxes = torch.autograd.grad((found * weights).sum(), [drawn, boxes])
     their_drawn, their_boxes = torch.autograd.grad((expected * weights).sum(), [drawn, boxes])
@@ -207,8 +208,15 @@ def frozen_cases() -> dict[str, tuple[type[torch.autograd.Function], list[Tensor
 
 
 @pytest.mark.parametrize("name", ["shuffle", "norm", "norm of one row", "attention", "placing"])
-def test_frozen_inputs_get_no_gradient_and_the_others_theirs(name: str) -> None:
+def test_frozen_inputs_get_no_gradient_and_the_others_theirs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, given, rest = frozen_cases()[name]
+    backward, answers = function.backward, []
+
+    def heard(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        answers.append(backward(ctx, *gradients))
+        return answers[-1]
+
+    monkeypatch.setattr(function, "backward", staticmethod(heard))
     shown = function.apply(*given, *rest)
     weights = torch.randn_like(shown)
     expected = torch.autograd.grad((shown * weights).sum(), given)
@@ -216,8 +224,8 @@ def test_frozen_inputs_get_no_gradient_and_the_others_theirs(name: str) -> None:
         if not any(asked):
             continue
         inputs = [value.detach().requires_grad_(wanted) for value, wanted in zip(given, asked, strict=True)]
-        answers = function.backward(function.apply(*inputs, *rest).grad_fn, weights)
-        for answer, theirs, wanted in zip(answers, expected, asked, strict=False):
+        function.apply(*inputs, *rest).backward(weights)
+        for answer, theirs, wanted in zip(answers[-1], expected, asked, strict=False):
             assert (answer is not None) == wanted
             if wanted:
                 torch.testing.assert_close(answer, theirs)
