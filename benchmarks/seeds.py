@@ -86,21 +86,24 @@ class Seeds(SideBySide):
         self.rendered.set()
 
     def seed(self, seed: int) -> None:
-        before, stages = "", STAGES[self.on]
+        before, stages, scored = "", STAGES[self.on], None
         with ThreadPoolExecutor() as pool:
             if self.alone and seed == self.seeds[0]:
                 try:
                     whole = self.learn(seed, (WHOLE,))
                 finally:
                     self.undisturbed.set()
-                pool.submit(self.scores, whole, (HALF,), later=True)
+                if not whole:
+                    return
+                scored = pool.submit(self.scores, whole, (HALF,), later=True)
                 before, stages = f"{whole}/first", tuple(stage for stage in stages if stage.data == MIXED)
             elif self.alone:
                 self.undisturbed.wait()
-            if stages:
-                run = self.learn(seed, stages, before)
+            if stages and (run := self.learn(seed, stages, before)):
                 self.rendered.wait()
                 self.scores(run, self.scored_on, later=False)
+            if scored:
+                scored.result()
 
     def learn(self, seed: int, stages: tuple[Stage, ...], before: str = "") -> str:
         """One from the other; the name of the last run that there is."""

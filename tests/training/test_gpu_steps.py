@@ -39,7 +39,14 @@ UMBRA: list[tuple[Callable[..., Model], str, Precision, float]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "preset", "precision", "rate"), TINY + COMPACT + UMBRA)
+# Looks, and the gradients in them.
+DETAILS: list[tuple[Callable[..., Model], str, Precision, float]] = [
+    (Umbra, "umbra-details", "fp32", 1e-4),
+    (Umbra, "umbra-details", "bf16", 1e-4),
+]
+
+
+@pytest.mark.parametrize(("kind", "preset", "precision", "rate"), TINY + COMPACT + UMBRA + DETAILS)
 @pytest.mark.parametrize("clip_norm", [0.0, 1.0])
 def test_recorded_steps_from_equal_states(
     kind: Callable[..., Model], preset: str, precision: Precision, rate: float, clip_norm: float

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from viewslots.methods.ocloc.config import DecoderConfig
+from viewslots.methods.ocloc.fast import placing
 from viewslots.methods.ocloc.image_model import Cost
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.variables import Decoded, Latents, Noise, Posterior, Rendering
@@ -23,8 +24,6 @@ from viewslots.methods.umbra.glimpses import slope
 from viewslots.methods.umbra.image_model import ShadowedMixture
 from viewslots.methods.umbra.model import Umbra
 from viewslots.types import SceneBatch
-
-torch.set_num_threads(1)
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ON_GPU = torch.cuda.is_available() and not INTERPRETED
@@ -50,6 +49,7 @@ CONFIG = UmbraConfig(
     background_decoder=DecoderConfig(kind="compact", hidden=(8,), grid=8, grid_channels=4, stages=(), final_scale=2),
 )
 GLIMPSES = replace(CONFIG, glimpses=1, glimpse_size=8, glimpse_channels=(8, 8))
+DETAILED = replace(GLIMPSES, box_fit=1.0, details=3, details_by_view=True)
 NAMES = ("nll", "prices", "objects", "background", "order", "centre", "presence")
 
 
@@ -65,6 +65,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     if not (ON_GPU or INTERPRETED):
         pytest.skip("no GPU, and TRITON_INTERPRET=1 is not set (make twins)")
     monkeypatch.setattr(mixture, "has_kernel", lambda image: image.dtype == torch.float32)
+    monkeypatch.setattr(placing, "has_kernel", lambda drawn, boxes: boxes.dtype == torch.float32)
 
 
 @dataclass(frozen=True)
@@ -301,8 +302,8 @@ def test_padded_views_and_runs_repeat_bit_for_bit() -> None:
     assert objects.view(2, 2, 3, 5, 5, 7)[1, 0].any()
 
 
-def whole_model() -> tuple[Umbra, SceneBatch, Noise]:
-    model = Umbra(GLIMPSES, generator(1)).to(DEVICE).eval()
+def whole_model(config: UmbraConfig = GLIMPSES) -> tuple[Umbra, SceneBatch, Noise]:
+    model = Umbra(config, generator(1)).to(DEVICE).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=generator(2)).to(DEVICE)
@@ -312,9 +313,10 @@ def whole_model() -> tuple[Umbra, SceneBatch, Noise]:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_model_learns_and_looks_the_same() -> None:
-    """The whole loss with its gradients, glimpses included."""
-    model, batch, noise = whole_model()
+@pytest.mark.parametrize("config", [GLIMPSES, DETAILED], ids=["glimpses", "boxes and details"])
+def test_a_model_learns_and_looks_the_same(config: UmbraConfig) -> None:
+    """The whole loss with its gradients, glimpses included; boxes by their kernel."""
+    model, batch, noise = whole_model(config)
     scheduled = UmbraSchedule(mixture_until=1.0, costs_until=1.0).at(100_000)
     results: list[dict[str, Tensor]] = []
     for called in (model, model.fast("fp32").module):

@@ -25,7 +25,7 @@ class AddNorm(torch.autograd.Function):
         sizes = (places, size, triton.next_power_of_2(size), len(table) > 1, affine, BLOCK)
         _norm_forward[(triton.cdiv(places, BLOCK), images)](values, table, *weights, answer, eps, *sizes)
         ctx.save_for_backward(values, table, *weights)
-        ctx.eps, ctx.affine, ctx.sizes = eps, affine, sizes
+        ctx.eps, ctx.sizes = eps, sizes
         return answer
 
     @staticmethod

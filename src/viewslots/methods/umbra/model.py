@@ -93,6 +93,7 @@ class Umbra(Ocloc):
             means = Latents(codes[0], codes[1], codes[2], posterior.logit_kappa.detach())
             if slopes:
                 shown, cost = image_model.drawn(self.generation(means), means, batch, annealing)
+                # Under autocast the gradient of what is computed in full precision would not be.
                 with torch.autocast(batch.image.device.type, enabled=False):
                     gradients = torch.autograd.grad(cost.total(annealing).sum(), codes)
                 # A code is itself the gradient of the means' part of the divergences, half its square.

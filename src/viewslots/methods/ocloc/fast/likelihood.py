@@ -38,14 +38,15 @@ def squared_error(
         from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError
 
         scalars = (annealing.temperature_shp, annealing.softness, annealing.compactness_rate)
-        numbers = torch.stack([as_tensor(value, image) for value in (*scalars, annealing.compactness_scale)])
+        numbers = torch.stack([on_device(value, image) for value in (*scalars, annealing.compactness_scale)])
         parts = (decoded.objects, decoded.background, decoded.order, decoded.centre, logit_prs)
         return SquaredError.apply(*parts, image, noise.z_shp, noise.appearance, numbers)  # type: ignore[no-untyped-call]
     return plain_squared_error(decoded, logit_prs, image, annealing, noise)
 
 
-def as_tensor(value: Scalar, like: Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float32, device=like.device)
+def on_device(value: Scalar, like: Tensor) -> Tensor:
+    """A number is filled in there: a step that is a graph copies nothing from the host."""
+    return value.float() if isinstance(value, Tensor) else like.new_full((), value, dtype=torch.float32)
 
 
 def plain_squared_error(

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from viewslots.methods.ocloc.boxes import DRAWN, OUTSIDE, WIDER
 
@@ -38,6 +39,7 @@ class Placed(torch.autograd.Function):
         return shown
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         drawn, boxes = ctx.saved_tensors
         asked_drawn, asked_boxes, _ = ctx.needs_input_grad

@@ -5,11 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.methods.distributions import widen
+from viewslots.methods.ocloc.fast.likelihood import on_device
 from viewslots.methods.ocloc.image_model import Cost
 from viewslots.methods.ocloc.objective import sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.variables import Decoded, Latents, Noise, Rendering
-from viewslots.methods.schedules import Scalar
 from viewslots.methods.umbra.image_model import ShadowedMixture
 from viewslots.types import SceneBatch
 
@@ -64,13 +64,6 @@ class FusedMixture(ShadowedMixture):
 
 def has_kernel(image: Tensor) -> bool:
     return image.is_cuda and image.dtype == torch.float32
-
-
-def on_device(value: Scalar, like: Tensor) -> Tensor:
-    """A number is filled in there: a step that is a graph copies nothing from the host."""
-    return (
-        value.float() if isinstance(value, Tensor) else torch.full((), value, dtype=torch.float32, device=like.device)
-    )
 
 
 def cost_of_views(sums: Float[Tensor, "2 B M"], batch: SceneBatch) -> Cost:

@@ -14,12 +14,13 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from viewslots.methods.umbra import image_model
 
 BLOCK, WARPS = 32, 1
 """Pixels and warps of one program. Sums over layers then stay in a warp, and none waits for another."""
-SUMS = 4
+SUMS = tl.constexpr(4)
 """Gradients that a layer gathers over pixels: order, presence, and the centre's x and y."""
 LEAST_COVER, LEAST_SHARE = tl.constexpr(image_model.LEAST_COVER), tl.constexpr(image_model.LEAST_SHARE)
 TINY = tl.constexpr(1e-30)
@@ -61,13 +62,14 @@ class ShadowedCost(torch.autograd.Function):
         return sums.sum(3), *pictures
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         objects, background, *rest = ctx.saved_tensors
         maps, image, noise = [objects, background], rest[3], rest[4]
         (B, M), K = image.shape[:2], rest[0].shape[2]
         blocks = triton.cdiv(objects.shape[2], BLOCK)
         to_maps = [torch.empty_like(value) for value in maps]
-        sums = torch.empty(B, M, blocks, K, SUMS, device=image.device)
+        sums = torch.empty(B, M, blocks, K, SUMS.value, device=image.device)
         _cost_backward[(B * M, blocks)](
             *kernel_inputs(maps, rest),
             gradients[0].contiguous(),
@@ -510,7 +512,7 @@ def _cost_backward(
     to_shadow = price_weight * shadow_cost - darkest * (to_light * light)[None, :] / tl.maximum(lit, TINY)
     to_logit = to_shadow * present[:, None] * shadow * unshaded
     tl.store(to_objects + place + 4 * channel_step, to_logit.to(to_objects.dtype.element_ty), mask=real)
-    out = sums + ((view * tl.num_programs(1) + tl.program_id(1)) * K + k) * 4
+    out = sums + ((view * tl.num_programs(1) + tl.program_id(1)) * K + k) * SUMS
     to_presence = tl.where(real, to_cover * shape + to_shadow * shadow, 0.0)
     tl.store(out, tl.sum(tl.where(real, to_order, 0.0), 1), mask=k < K)
     tl.store(out + 1, tl.sum(to_presence, 1) * present * absent, mask=k < K)
