@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from viewslots.experiments import experiment
 from viewslots.methods.fast.broadcast import FoldedBroadcastDecoder, fold_broadcast
@@ -211,22 +215,38 @@ def test_a_folded_transposed_convolution_is_the_convolution(kernel: int, stride:
     )
 
 
-@pytest.mark.parametrize(("kernel", "grid"), [(1, 4), (3, 4), (5, 7), (7, 9)])
-def test_a_folded_broadcast_is_the_decoder(kernel: int, grid: int) -> None:
+class Calls(TorchDispatchMode):
+    """Names of the operations that run in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.names.add(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("kernel", "grid"), [(1, (4, 4)), (3, (4, 6)), (5, (7, 5)), (7, (9, 12))])
+def test_a_folded_broadcast_is_the_decoder(kernel: int, grid: tuple[int, int]) -> None:
+    """It knows the kinds of places beforehand, and does not find them anew there or back."""
     layers = [nn.Conv2d(6, 5, kernel, padding=kernel // 2), nn.ReLU(), nn.Conv2d(5, 4, 3, padding=1)]
     decoder = BroadcastDecoder(6, grid, nn.Sequential(*layers)).double()
     code = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
     folded = fold_broadcast(decoder)
     assert isinstance(folded, FoldedBroadcastDecoder)
-    weights = torch.randn(3, 4, grid, grid, dtype=torch.float64)
+    weights = torch.randn(3, 4, *grid, dtype=torch.float64)
     asked = [code, *decoder.parameters()]
-    torch.testing.assert_close(folded(code), decoder(code), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(
-        torch.autograd.grad((folded(code) * weights).sum(), asked),
-        torch.autograd.grad((decoder(code) * weights).sum(), asked),
-        rtol=1e-11,
-        atol=1e-11,
-    )
+    with Calls() as calls:
+        shown = folded(code)
+        found = torch.autograd.grad((shown * weights).sum(), asked)
+    assert "aten::mm" in calls.names
+    assert "aten::arange" not in calls.names
+    torch.testing.assert_close(shown, decoder(code), rtol=1e-12, atol=1e-12)
+    expected = torch.autograd.grad((decoder(code) * weights).sum(), asked)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5, 7])
@@ -304,6 +324,13 @@ def test_a_fast_view_places_boxes_by_the_plain_code_where_there_is_no_gpu(dtype:
     drawn, boxes = torch.randn(3, 5, 8, 8).to(dtype), torch.tensor([[0.4, 0.5, 0.1, -0.3]]).expand(3, -1)
     boxes = boxes.to(torch.promote_types(dtype, torch.float32))
     assert torch.equal(placing.place(drawn, boxes, (16, 20)), placed(drawn, boxes, (16, 20)))
+
+
+@pytest.mark.parametrize(("cells", "kernel"), [((64, 64), True), ((65, 8), False), ((8, 65), False)])
+def test_boxes_that_are_too_large_for_the_kernel(cells: tuple[int, int], kernel: bool) -> None:
+    drawn = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, shape=(1, 4, *cells))
+    assert placing.has_kernel(drawn, SimpleNamespace(dtype=torch.float32)) == kernel  # type: ignore[arg-type]
+    assert not placing.has_kernel(drawn, SimpleNamespace(dtype=torch.float64))  # type: ignore[arg-type]
 
 
 def test_a_fast_view_places_boxes_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,11 +22,16 @@ class FoldedBroadcastDecoder(BroadcastDecoder):
     """Its first convolution and ReLU are `first`; the others are folded."""
 
     first: nn.Conv2d
+    inside: Tensor
+    """Of `inside_taps`. Like rows and columns, made with the twin, not in every pass."""
+    rows: Tensor
+    columns: Tensor
+    """Of `one_hot`."""
 
     def forward(self, code: Float[Tensor, "I D"]) -> Float[Tensor, "I outputs H W"]:
-        kinds = seen_codes(code, self.first.weight)
+        kinds = seen_codes(code, self.first.weight, self.inside)
         place = seen_places(self.position.places(), self.first)
-        maps = SpreadRelu.apply(kinds, place, compute_dtype(kinds))  # type: ignore[no-untyped-call]
+        maps = SpreadRelu.apply(kinds, place, self.rows, self.columns, compute_dtype(kinds))  # type: ignore[no-untyped-call]
         return self.convolutions(maps.permute(0, 3, 1, 2))
 
 
@@ -46,14 +51,19 @@ def fold_broadcast(decoder: BroadcastDecoder) -> BroadcastDecoder:
         return folded
     view = view_of(decoder, FoldedBroadcastDecoder)
     view.first, view.convolutions = first, fold_stages(rest)
+    view.inside = inside_taps(first.kernel_size[0], first.weight)
+    view.rows, view.columns = (
+        one_hot(size, first.kernel_size[0], first.weight) for size in decoder.position.grid.shape[2:]
+    )
     return view
 
 
 @full_precision
-def seen_codes(code: Float[Tensor, "I D"], weight: Float[Tensor, "O D k k"]) -> Float[Tensor, "I k k O"]:
+def seen_codes(
+    code: Float[Tensor, "I D"], weight: Float[Tensor, "O D k k"], inside: Float[Tensor, "k k"]
+) -> Float[Tensor, "I k k O"]:
     """A code through the taps that fall inside, for each of k kinds of rows and of columns: the first ones are the
     first of the map, the last ones its last, and the middle one is all between, where every tap falls inside."""
-    inside = inside_taps(weight.shape[-1], weight)
     sums = torch.einsum("odyx,ay,bx->dabo", weight, inside, inside)
     return (code @ sums.flatten(1)).view(len(code), *sums.shape[1:])
 
@@ -87,11 +97,19 @@ def compute_dtype(like: Tensor) -> torch.dtype:
 
 
 class SpreadRelu(torch.autograd.Function):
-    """relu(kinds at the places where they belong + place), rounded once, to `dtype`."""
+    """relu(kinds at the places where they belong + place), rounded once, to `dtype`.
+
+    `rows` and `columns` say which of them are of which kind (`one_hot`).
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, kinds: Float[Tensor, "I k k O"], place: Float[Tensor, "H W O"], dtype: torch.dtype
+        ctx: Any,
+        kinds: Float[Tensor, "I k k O"],
+        place: Float[Tensor, "H W O"],
+        rows: Float[Tensor, "k H"],
+        columns: Float[Tensor, "k W"],
+        dtype: torch.dtype,
     ) -> Float[Tensor, "I H W O"]:
         kernel, (height, width, _) = kinds.shape[1], place.shape
         middle = kernel // 2
@@ -104,20 +122,20 @@ class SpreadRelu(torch.autograd.Function):
             for row, other in kinds_of_places(height, kernel):
                 torch.add(kinds[:, other, kind], place[row, column], out=answer[:, row, column])
         answer.relu_()
-        ctx.save_for_backward(answer)
-        ctx.kernel, ctx.given = kernel, kinds.dtype
+        ctx.save_for_backward(answer, rows.to(dtype), columns.to(dtype))
+        ctx.given = kinds.dtype
         return answer
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        (answer,) = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        answer, rows, columns = ctx.saved_tensors
         passed = torch.ops.aten.threshold_backward(gradients[0].contiguous(), answer, 0)
         count, height, width, channels = passed.shape
-        rows = one_hot(height, ctx.kernel, passed) @ passed.view(count, height, width * channels)
-        columns = one_hot(width, ctx.kernel, passed) @ rows.view(count * ctx.kernel, width, channels)
-        over_codes = passed.new_ones(1, count) @ passed.view(count, -1)
-        kinds, place = columns.view(count, ctx.kernel, ctx.kernel, channels), over_codes.view(height, width, channels)
-        return kinds.to(ctx.given), place.to(ctx.given), None
+        over_rows = rows @ passed.view(count, height, width * channels)
+        kinds = columns @ over_rows.view(-1, width, channels)
+        place = passed.new_ones(1, count) @ passed.view(count, -1)
+        kinds, place = kinds.view(count, len(rows), len(columns), channels), place.view(height, width, channels)
+        return kinds.to(ctx.given), place.to(ctx.given), None, None, None
 
 
 def one_hot(size: int, kernel: int, like: Tensor) -> Float[Tensor, "k size"]:

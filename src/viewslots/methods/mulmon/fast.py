@@ -33,11 +33,12 @@ class FoldedDecoder(Decoder):
         assert first.bias is not None
         dtype = compute_dtype(first.weight)
         summed, place = first_layer(first.weight, first.bias, self.grid)
+        one_kind = place.new_ones(1, len(place), dtype=dtype)
         kernels = [self.joined(layer, dtype) for layer in others if isinstance(layer, nn.Conv2d)]
 
         def decode(code: Float[Tensor, "I D"]) -> Float[Tensor, "I 4 H W"]:
             seen = constant_maps(code, summed)
-            maps = SpreadRelu.apply(seen[:, None, None], place, dtype)  # type: ignore[no-untyped-call]
+            maps = SpreadRelu.apply(seen[:, None, None], place, one_kind, one_kind, dtype)  # type: ignore[no-untyped-call]
             maps = neighbours_as_channels(maps, self.neighbours).permute(0, 3, 1, 2)
             *inner, (weight, bias) = kernels
             for kernel, shift in inner:

@@ -25,6 +25,7 @@ from viewslots.methods.mulmon.refinement import (
     compare,
     gradients,
     image_inputs,
+    latent_gradient,
     posterior_gradient,
     sample,
     sampled_kl,
@@ -57,8 +58,8 @@ class Views:
     """Pictures in the order in which they are taken, real ones first."""
 
     image: Float[Tensor, "B M 3 H W"]
-    camera: Float[Tensor, "B M 5"]
-    """As the method is told it."""
+    viewpoint: Float[Tensor, "B M 5"]
+    """The code of the camera as the method is told it."""
     query: Float[Tensor, "B M L D"]
     real: Bool[Tensor, "B M"]
 
@@ -175,12 +176,12 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
     def taken(self, batch: SceneBatch, noise: MulmonNoise) -> Views:
         """Real views in the order that the noise decides, then padding."""
         order = torch.where(batch.view_mask, noise.order, torch.inf).argsort(dim=1, stable=True)
-        camera = self.told(batch, noise.camera)
 
         def ordered(values: Tensor) -> Tensor:
             return values.take_along_dim(order.view(*order.shape, *[1] * (values.dim() - 2)), 1)
 
-        return Views(ordered(batch.image), ordered(camera), ordered(noise.query), ordered(batch.view_mask))
+        viewpoint = self.projector.viewpoint(ordered(self.told(batch, noise.camera)))
+        return Views(ordered(batch.image), viewpoint, ordered(noise.query), ordered(batch.view_mask))
 
     def told(self, batch: SceneBatch, noise: Float[Tensor, "B M 5"]) -> Float[Tensor, "B M 5"]:
         """Cameras, with noise, as in the published runs also after training."""
@@ -195,7 +196,7 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         nll = kl = weights.new_zeros(B)
         for view in range(N):
             real = views.real[:, view]
-            seen = self.look(posterior, views.image[:, view], views.camera[:, view], noise[:, view], decode)
+            seen = self.look(posterior, views.image[:, view], views.viewpoint[:, view], noise[:, view], decode)
             posterior = torch.where(real[:, None, None], seen.posterior, posterior)
             nll = nll + torch.where(real, weights[:, view] * seen.nll, 0)
             kl = kl + torch.where(real, weights[:, view] * seen.kl, 0)
@@ -205,7 +206,7 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         self,
         prior: Float[Tensor, "B L P"],
         image: Float[Tensor, "B 3 H W"],
-        camera: Float[Tensor, "B 5"],
+        viewpoint: Float[Tensor, "B 5"],
         noise: Float[Tensor, "B T L D"],
         decode: Decode,
     ) -> Observed:
@@ -214,29 +215,27 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         T, sigma, learning = noise.shape[1], self.config.sigma_x, torch.is_grad_enabled()
         posterior, state = prior, self.refinement.start(prior)
         nll = kl = prior.new_zeros(len(prior))
-        for t in range(T):
+        for t, drawn in enumerate(noise.unbind(1)):
             refines = t < T - 1
+            latent = sample(posterior, drawn).requires_grad_()
             with torch.set_grad_enabled(learning or refines):  # the network is told gradients, learning or not
-                own = posterior.view_as(posterior) if posterior.requires_grad else posterior.detach().requires_grad_()
-                latent = sample(own, noise[:, t])
-                layers = self.decoded(latent, camera, decode)
-                divergence = sampled_kl(own, prior, noise[:, t], latent)
+                layers = self.decoded(latent, viewpoint, decode)
+            divergence = sampled_kl(posterior, prior, drawn, latent)
             seen, weight = compare(layers, image, sigma), 2 * (t + 1) / (T * (T + 1))
             nll, kl = nll + weight * seen.nll, kl + weight * divergence
             if refines:
                 to_layers = gradients(seen, image, sigma)
-                to_posterior = posterior_gradient(
-                    own, layers, divergence, to_layers.layers, self.config.kl_weight, learning
-                )
+                to_latent = latent_gradient(latent, layers, to_layers.layers, learning)
+                to_posterior = posterior_gradient(posterior, prior, latent, to_latent, self.config.kl_weight)
                 inputs = image_inputs(seen, to_layers, image, self.grid)
-                update, state = self.refinement(inputs, vector_inputs(own, to_posterior), state)
-                posterior = own + update
+                update, state = self.refinement(inputs, vector_inputs(posterior, to_posterior), state)
+                posterior = posterior + update
         return Observed(posterior, nll, kl)
 
     def decoded(
-        self, latent: Float[Tensor, "B L D"], camera: Float[Tensor, "B 5"], decode: Decode
+        self, latent: Float[Tensor, "B L D"], viewpoint: Float[Tensor, "B 5"], decode: Decode
     ) -> Float[Tensor, "B L 4 H W"]:
-        layers = decode(self.projector(latent, camera).flatten(0, 1))
+        layers = decode(self.projector(latent, viewpoint).flatten(0, 1))
         return layers.view(*latent.shape[:2], *layers.shape[1:])
 
     def predict(
@@ -248,7 +247,7 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         if Q == 0:
             return posterior.new_zeros(B)
         latent = sample(posterior[:, None].expand(-1, Q, -1, -1), noise).flatten(0, 1)
-        layers = self.decoded(latent, views.camera[:, observed:].flatten(0, 1), decode)
+        layers = self.decoded(latent, views.viewpoint[:, observed:].flatten(0, 1), decode)
         nll = compare(layers, views.image[:, observed:].flatten(0, 1), self.config.sigma_x).nll.view(B, Q)
         return torch.where(real, nll, 0).sum(1) / real.sum(1).clamp(min=1)
 
@@ -284,14 +283,14 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         noise: Float[Tensor, "B M L D"],
     ) -> MulmonAnswer:
         """The scenes from the cameras of `batch`, one view at a time."""
-        camera, decode = self.told(batch, camera_noise), self.decoder.ready()
+        viewpoint, decode = self.projector.viewpoint(self.told(batch, camera_noise)), self.decoder.ready()
         shown = [
             compare(
-                self.decoded(sample(posterior, noise[:, view]), camera[:, view], decode),
+                self.decoded(sample(posterior, noise[:, view]), viewpoint[:, view], decode),
                 batch.image[:, view],
                 self.config.sigma_x,
             )
-            for view in range(camera.shape[1])
+            for view in range(viewpoint.shape[1])
         ]
         masks = torch.stack([seen.mask.squeeze(2) for seen in shown], 1)
         picture = torch.stack([(seen.mask * seen.colour).sum(1) for seen in shown], 1)

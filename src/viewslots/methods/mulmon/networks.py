@@ -35,9 +35,14 @@ class Projector(nn.Module):
         self.view = MultiLayerPerceptron(CAMERA, [view_hidden], CAMERA)
         self.project = MultiLayerPerceptron(latent_dim + CAMERA, [hidden], latent_dim)
 
-    def forward(self, latent: Float[Tensor, "B L D"], camera: Float[Tensor, "B 5"]) -> Float[Tensor, "B L D"]:
+    def viewpoint(self, camera: Float[Tensor, "B M 5"]) -> Float[Tensor, "B M 5"]:
+        """The code of a camera: the same for all latents, so it is made once a pass."""
+        with torch.autocast(camera.device.type, enabled=False):
+            return self.view(camera)
+
+    def forward(self, latent: Float[Tensor, "B L D"], viewpoint: Float[Tensor, "B 5"]) -> Float[Tensor, "B L D"]:
         with torch.autocast(latent.device.type, enabled=False):
-            code = self.view(camera)[:, None].expand(-1, latent.shape[1], -1)
+            code = viewpoint[:, None].expand(-1, latent.shape[1], -1)
             return self.project(torch.cat([latent, code], -1))
 
 

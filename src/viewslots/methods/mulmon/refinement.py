@@ -1,8 +1,8 @@
 """The cost of one iteration, and what the refinement network is told of it.
 
-Gradients of the reconstruction cost with respect to colours and masks have closed forms. Those with respect to the
-posterior go back through decoder and projector, which is the one place where a pass asks autograd. Gradients and
-likelihoods are normalised, and training does not look through them: the network is told them as numbers.
+Gradients of the reconstruction cost with respect to colours and masks have closed forms, and so has the way from the
+latent to the posterior. Between them lie decoder and projector, which is the one place where a pass asks autograd.
+Gradients and likelihoods are normalised, and training does not look through them: the network is told them as numbers.
 """
 
 import math
@@ -95,24 +95,33 @@ def gradients(seen: Comparison, image: Float[Tensor, "B 3 H W"], sigma: float) -
     return Gradients(colour, mask, logit)
 
 
+def latent_gradient(
+    latent: Float[Tensor, "B L D"],
+    layers: Float[Tensor, "B L 4 H W"],
+    to_layers: Float[Tensor, "B L 4 H W"],
+    keep: bool,
+) -> Float[Tensor, "B L D"]:
+    """Of the reconstruction cost. `keep`: training will go back from the layers to the latent once more."""
+    with torch.autocast(layers.device.type, enabled=False):
+        (found,) = torch.autograd.grad(layers, latent, to_layers.to(layers.dtype), retain_graph=keep)
+    return found
+
+
+@torch.no_grad()
+@full_precision
 def posterior_gradient(
     posterior: Float[Tensor, "B L P"],
-    layers: Float[Tensor, "B L 4 H W"],
-    kl: Float[Tensor, "B"],
-    to_layers: Float[Tensor, "B L 4 H W"],
+    prior: Float[Tensor, "B L P"],
+    latent: Float[Tensor, "B L D"],
+    to_latent: Float[Tensor, "B L D"],
     kl_weight: float,
-    keep: bool,
 ) -> Float[Tensor, "B L P"]:
-    """Of cost and KL, with respect to the posterior that made them.
-
-    `keep`: training will go back from the layers to the posterior once more.
-    """
+    """Of cost and KL, from that of the cost with respect to the sample z. With g = the latter + w (z - mean_p) /
+    variance_p: g for the mean, and (g (z - mean) - w) / 2 for the logarithm of the variance."""
     # Paper: the prior is held fixed, also before the first refinement, where it equals the posterior.
-    with torch.autocast(layers.device.type, enabled=False):
-        (found,) = torch.autograd.grad(
-            [layers, kl], [posterior], [to_layers.to(layers.dtype), torch.full_like(kl, kl_weight)], retain_graph=keep
-        )
-    return found
+    (mean, _), (mean_p, log_variance_p) = posterior.chunk(2, -1), prior.chunk(2, -1)
+    to_mean = torch.addcmul(to_latent, latent - mean_p, (-log_variance_p).exp(), value=kl_weight)
+    return torch.cat([to_mean, (to_mean * (latent - mean) - kl_weight) / 2], -1)
 
 
 def normalised(values: Float[Tensor, "B L *rest"], first: int = 2) -> Float[Tensor, "B L *rest"]:
