@@ -198,6 +198,7 @@ def test_bench_train_has_a_row_for_any_experiment() -> None:
     assert "takes no --data" in refused("bench", "infer", "--data", "set")
 
 
+@pytest.mark.soak
 def test_bench_infer_puts_ours_beside_the_papers() -> None:
     printed = json.loads(viewslots("bench", "infer", "--device", "cpu", "--seconds", 0.01).stdout)
     assert printed["models"]["clevr-m1"]["parameters"] == 55_086_527
