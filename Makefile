@@ -64,7 +64,7 @@ twins: setup
 	@test -d $(TRITON) || $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(TRITON) triton==3.9.0 \
 		|| echo "triton cannot be had here; what needs it is skipped"
 	PYTHONPATH=$(TRITON) TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/scenes/test_tabletop_twins.py \
-		tests/methods/fast/test_cuda_twins.py tests/methods/umbra/test_fused_mixture.py
+		tests/methods/fast/test_cuda_twins.py tests/methods/test_umbra_kernel.py
 
 # The tests of the web page look at it through a browser. Debian's Chromium is taken where there is none yet.
 browser:

@@ -70,6 +70,8 @@ class Seeds(SideBySide):
         return (HALF, *ELSEWHERE) if self.on == MIXED else (HALF,)
 
     def all(self) -> None:
+        if not self.alone:
+            self.undisturbed.set()
         with ThreadPoolExecutor() as pool:
             large = ["--large-scenes", "400"]
             list(pool.map(lambda name: self.data(name, large if name == HALF else []), {HALF, self.on}))
@@ -79,8 +81,7 @@ class Seeds(SideBySide):
 
     def others(self) -> None:
         """Test scenes, when they no longer disturb the clock."""
-        if self.alone:
-            self.undisturbed.wait()
+        self.undisturbed.wait()
         for name in self.scored_on[1:]:
             self.data(name, ["--train-scenes", "0", "--valid-scenes", "0", "--large-scenes", "400"], later=True)
         self.rendered.set()
@@ -97,8 +98,7 @@ class Seeds(SideBySide):
                     return
                 scored = pool.submit(self.scores, whole, (HALF,), later=True)
                 before, stages = f"{whole}/first", tuple(stage for stage in stages if stage.data == MIXED)
-            elif self.alone:
-                self.undisturbed.wait()
+            self.undisturbed.wait()
             if stages and (run := self.learn(seed, stages, before)):
                 self.rendered.wait()
                 self.scores(run, self.scored_on, later=False)

@@ -56,9 +56,22 @@ def _log_sigmoid(x):
 
 
 @triton.jit
-def _sigmoid(x):
+def sigmoid(x):
     small = tl.exp(-tl.abs(x))
     return tl.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
+@triton.jit
+def noise_fall(centre, rate, pixel, K: tl.constexpr, KP: tl.constexpr, H: tl.constexpr, W: tl.constexpr):
+    """How far the pixels lie from the layers' centres, and 1 less the noise that they have from that."""
+    k = tl.arange(0, KP)
+    across = 2.0 / (W - 1) if W > 1 else 0.0
+    down = 2.0 / (H - 1) if H > 1 else 0.0
+    x = (pixel % W).to(tl.float32) * across - 1.0
+    y = (pixel // W).to(tl.float32) * down - 1.0
+    dx = x[None, :] - tl.load(centre + k * 2, mask=k < K, other=0.0)[:, None]
+    dy = y[None, :] - tl.load(centre + k * 2 + 1, mask=k < K, other=0.0)[:, None]
+    return dx, dy, tl.exp(-rate * (dx * dx * (W / H) + dy * dy * (H / W)))
 
 
 @triton.jit
@@ -89,7 +102,7 @@ def _layers(
     logit = (logit + tl.load(z_shp + place, mask=real, other=0.0)) / temperature
     presence = tl.load(logit_prs + (view // M) * K + k, mask=k < K, other=0.0)
     depth = tl.load(order + layer, mask=k < K, other=0.0) / softness
-    uncovered = _sigmoid(-logit) + _sigmoid(logit) * _sigmoid(-presence)[:, None]
+    uncovered = sigmoid(-logit) + sigmoid(logit) * sigmoid(-presence)[:, None]
     uncovered = tl.where((k < K)[:, None], tl.maximum(uncovered, 1e-30), 1.0)
     log_uncovered = tl.log(uncovered)
     total = tl.sum(log_uncovered, 0)
@@ -98,11 +111,7 @@ def _layers(
     share = tl.exp(score - tl.max(score, 0)[None, :])
     share = share / tl.sum(share, 0)[None, :]
     others = tl.exp(total[None, :] - log_uncovered)
-    x = (pixel % W).to(tl.float32) * (2.0 / (W - 1)) - 1.0
-    y = (pixel // W).to(tl.float32) * (2.0 / (H - 1)) - 1.0
-    dx = x[None, :] - tl.load(centre + layer * 2, mask=k < K, other=0.0)[:, None]
-    dy = y[None, :] - tl.load(centre + layer * 2 + 1, mask=k < K, other=0.0)[:, None]
-    fall = tl.exp(-rate * (dx * dx * (W / H) + dy * dy * (H / W)))
+    dx, dy, fall = noise_fall(centre + view * K * 2, rate, pixel, K, KP, H, W)
     return logit, presence, cover, share, tl.exp(total), others, dx, dy, fall, real, place, layer
 
 
@@ -247,13 +256,13 @@ def _error_backward(
         to_score += to_colour * (colour - mean[None, :])
     to_cover = to_score - to_open[None, :] * tl.exp(cover) * others
     to_cover = tl.where(real, to_cover, 0.0)
-    to_logit = to_cover * _sigmoid(-logit) / temperature
+    to_logit = to_cover * sigmoid(-logit) / temperature
     tl.store(to_objects + place * 4, to_logit.to(to_objects.dtype.element_ty), mask=real)
     to_square = tl.where(real, to_amplitude * scale * rate * fall, 0.0)
     k = tl.arange(0, KP)
     out = sums + ((view * tl.num_programs(1) + tl.program_id(1)) * K + k) * 4
     to_score = tl.where(real, to_score, 0.0)
     tl.store(out, tl.sum(to_score, 1) / softness, mask=k < K)
-    tl.store(out + 1, tl.sum(to_cover, 1) * _sigmoid(-presence), mask=k < K)
+    tl.store(out + 1, tl.sum(to_cover, 1) * sigmoid(-presence), mask=k < K)
     tl.store(out + 2, tl.sum(-2.0 * (W / H) * dx * to_square, 1), mask=k < K)
     tl.store(out + 3, tl.sum(-2.0 * (H / W) * dy * to_square, 1), mask=k < K)

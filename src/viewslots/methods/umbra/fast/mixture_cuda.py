@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from viewslots.methods.ocloc.fast.likelihood_cuda import noise_fall, sigmoid
 from viewslots.methods.umbra import image_model
 
 BLOCK, WARPS = 32, 1
@@ -104,12 +105,6 @@ def kernel_sizes(maps: list[Tensor], rest: list[Any]) -> tuple[int | bool, ...]:
 
 
 @triton.jit
-def _sigmoid(x):
-    small = tl.exp(-tl.abs(x))
-    return tl.where(x >= 0, 1.0, small) / (1.0 + small)
-
-
-@triton.jit
 def _layer(
     objects,
     order,
@@ -127,12 +122,12 @@ def _layer(
     k = tl.arange(0, KP)
     logit = tl.load(objects + j * item + pixel * step, mask=pixel < N, other=0.0).to(tl.float32)
     presence = tl.load(logit_prs + j)
-    shape = _sigmoid(logit)
-    cover = shape * _sigmoid(presence)
-    uncovered = _sigmoid(-logit) + shape * _sigmoid(-presence)
+    shape = sigmoid(logit)
+    cover = shape * sigmoid(presence)
+    uncovered = sigmoid(-logit) + shape * sigmoid(-presence)
     distance = (depth - tl.load(order + j)) / softness
-    nearer = tl.where(k == j, 1.0, _sigmoid(distance))
-    farther = tl.where(k == j, 0.0, _sigmoid(-distance))
+    nearer = tl.where(k == j, 1.0, sigmoid(distance))
+    farther = tl.where(k == j, 0.0, sigmoid(-distance))
     return cover, uncovered, nearer, farther
 
 
@@ -173,29 +168,16 @@ def _layers(
         row = objects + j * item + 4 * channel_step + pixel * step
         logit_shadow = tl.load(row, mask=pixel < N, other=0.0).to(tl.float32)
         presence_j = tl.load(logit_prs + j)
-        shadow = _sigmoid(logit_shadow)
-        shadows += shadow * _sigmoid(presence_j)
-        light = light * ((1.0 - darkest) + darkest * (_sigmoid(-logit_shadow) + shadow * _sigmoid(-presence_j)))
+        shadow = sigmoid(logit_shadow)
+        shadows += shadow * sigmoid(presence_j)
+        light = light * ((1.0 - darkest) + darkest * (sigmoid(-logit_shadow) + shadow * sigmoid(-presence_j)))
     logit = tl.load(objects + place, mask=real, other=0.0).to(tl.float32)
     presence = tl.load(logit_prs + k, mask=k < K, other=0.0)
-    seen = tl.where((k < K)[:, None], _sigmoid(logit) * _sigmoid(presence)[:, None], 0.0) * unhidden
+    seen = tl.where((k < K)[:, None], sigmoid(logit) * sigmoid(presence)[:, None], 0.0) * unhidden
     overlaps = covered > LEAST_COVER
     total = tl.where(overlaps, tl.sum(seen, 0), 1.0)
     scale = tl.where(overlaps, covered / total, 1.0)
     return logit, presence, depth, unhidden, seen, total, overlaps, scale, open_share, covered, light, shadows
-
-
-@triton.jit
-def _fall(centre, rate, pixel, K: tl.constexpr, KP: tl.constexpr, H: tl.constexpr, W: tl.constexpr):
-    """How far the pixels lie from the layers' centres, and 1 less the noise that they have from that."""
-    k = tl.arange(0, KP)
-    across = 2.0 / (W - 1) if W > 1 else 0.0
-    down = 2.0 / (H - 1) if H > 1 else 0.0
-    x = (pixel % W).to(tl.float32) * across - 1.0
-    y = (pixel // W).to(tl.float32) * down - 1.0
-    dx = x[None, :] - tl.load(centre + k * 2, mask=k < K, other=0.0)[:, None]
-    dy = y[None, :] - tl.load(centre + k * 2 + 1, mask=k < K, other=0.0)[:, None]
-    return dx, dy, tl.exp(-rate * (dx * dx * (W / H) + dy * dy * (H / W)))
 
 
 @triton.jit
@@ -221,7 +203,7 @@ def _colour(
 ):
     """One channel: the layers' colours without noise and with it, the background bare and shaded, target and mean."""
     y = tl.load(objects + place + (channel + 1) * channel_step, mask=real, other=0.0).to(tl.float32)
-    appearance = _sigmoid(2.0 * y)
+    appearance = sigmoid(2.0 * y)
     colour = appearance
     if NOISE:
         where = (tl.arange(0, KP)[:, None] * 3 + channel) * N + pixel[None, :]
@@ -300,7 +282,7 @@ def _cost_forward(
     amplitude = share
     if NOISE:
         noise += view * K * 3 * N
-        dx, dy, fall = _fall(centre + view * K * 2, tl.load(numbers + 2), pixel, K, KP, H, W)
+        dx, dy, fall = noise_fall(centre + view * K * 2, tl.load(numbers + 2), pixel, K, KP, H, W)
         amplitude = tl.load(numbers + 3) * (1.0 - fall)
     error = tl.zeros((KP, BLOCK), tl.float32)
     error_behind = tl.zeros((BLOCK,), tl.float32)
@@ -408,7 +390,7 @@ def _cost_backward(
     amplitude = share
     if NOISE:
         noise += view * K * 3 * N
-        dx, dy, fall = _fall(centre + view * K * 2, tl.load(numbers + 2), pixel, K, KP, H, W)
+        dx, dy, fall = noise_fall(centre + view * K * 2, tl.load(numbers + 2), pixel, K, KP, H, W)
         amplitude = tl.load(numbers + 3) * (1.0 - fall)
     error = tl.zeros((KP, BLOCK), tl.float32)
     error_behind = tl.zeros((BLOCK,), tl.float32)
@@ -489,8 +471,8 @@ def _cost_backward(
     to_open -= tl.where(overlaps, along / total, 0.0)
     to_seen = to_share * scale[None, :] - tl.where(overlaps, along * covered / (total * total), 0.0)[None, :]
     flow = to_seen * seen
-    shape, present, absent = _sigmoid(logit), _sigmoid(presence), _sigmoid(-presence)
-    uncovered = tl.maximum(_sigmoid(-logit) + shape * absent[:, None], TINY)
+    shape, present, absent = sigmoid(logit), sigmoid(presence), sigmoid(-presence)
+    uncovered = tl.maximum(sigmoid(-logit) + shape * absent[:, None], TINY)
     to_cover = to_seen * unhidden - (to_open * open_share)[None, :] / uncovered
     to_order = tl.zeros((KP, BLOCK), tl.float32)
     for j in range(K):
@@ -503,11 +485,11 @@ def _cost_backward(
         own = (k == j)[:, None]
         to_cover -= tl.where(own, tl.sum(pull * farther[:, None], 0)[None, :], 0.0)
         to_order += turn - tl.where(own, tl.sum(turn, 0)[None, :], 0.0)
-    to_logit = to_cover * present[:, None] * shape * _sigmoid(-logit)
+    to_logit = to_cover * present[:, None] * shape * sigmoid(-logit)
     tl.store(to_objects + place, to_logit.to(to_objects.dtype.element_ty), mask=real)
     # Shadows, all at once: they fall in no order.
     logit_shadow = tl.load(objects + place + 4 * channel_step, mask=real, other=0.0).to(tl.float32)
-    shadow, unshaded = _sigmoid(logit_shadow), _sigmoid(-logit_shadow)
+    shadow, unshaded = sigmoid(logit_shadow), sigmoid(-logit_shadow)
     lit = (1.0 - darkest) + darkest * (unshaded + shadow * absent[:, None])
     to_shadow = price_weight * shadow_cost - darkest * (to_light * light)[None, :] / tl.maximum(lit, TINY)
     to_logit = to_shadow * present[:, None] * shadow * unshaded

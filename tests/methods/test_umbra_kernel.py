@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from small_model import SMALL_OCLOC, generator
 from torch import Tensor
 
-from viewslots.methods.ocloc.config import DecoderConfig
 from viewslots.methods.ocloc.fast import placing
 from viewslots.methods.ocloc.image_model import Cost
 from viewslots.methods.ocloc.schedule import Annealing
@@ -35,26 +35,10 @@ LEAST = 1e-12
 HALF = 2**-8
 """Rounding to bfloat16."""
 ANNEALING = Annealing(softness=0.5, compactness_rate=0.3, compactness_scale=0.8)
-CONFIG = UmbraConfig(
-    image_size=16,
-    slots=3,
-    hidden=16,
-    feature_channels=8,
-    feature_kernel=3,
-    slot_attr_dim=12,
-    key_dim=10,
-    value_dim=20,
-    attr_dim=5,
-    object_decoder=DecoderConfig(kind="compact", hidden=(16,), grid=8, grid_channels=6, stages=(), final_scale=2),
-    background_decoder=DecoderConfig(kind="compact", hidden=(8,), grid=8, grid_channels=4, stages=(), final_scale=2),
-)
+CONFIG = UmbraConfig(**vars(SMALL_OCLOC))
 GLIMPSES = replace(CONFIG, glimpses=1, glimpse_size=8, glimpse_channels=(8, 8))
 DETAILED = replace(GLIMPSES, box_fit=1.0, details=3, details_by_view=True)
 NAMES = ("nll", "prices", "objects", "background", "order", "centre", "presence")
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture
