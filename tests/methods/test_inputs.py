@@ -10,7 +10,6 @@ from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.per_view.model import PerView
-from viewslots.protocol.plan import Plan
 from viewslots.types import SceneBatch
 
 METHODS = [Ocloc, PerView]
@@ -68,8 +67,6 @@ def test_sizes_without_end() -> None:
     for name, most in (("starts", 1000), ("looks", 1000), ("refinement", 10_000)):
         with pytest.raises(UserError, match=f"search.{name} cannot be 1000000: it must be at most {most}"):
             Search(**{name: 10**6})
-    with pytest.raises(UserError, match="K must be at most 1000"):
-        Plan("test1", views=4, slots=10**6).require(4)
 
 
 def test_bad_sizes_of_a_scene_from_the_prior() -> None:

@@ -121,6 +121,12 @@ def test_baseline_is_the_most_frequent_word_of_the_fitted_split(store: Store) ->
     assert evaluate(ByColour(), store, PLAN).one(0)["extras"]["probe_baseline_color"] == pytest.approx(expected)
 
 
+def test_the_first_scenes_alone_are_probed(store: Store) -> None:
+    whole, first = (evaluate(ByColour(), store, plan).per_scene() for plan in (PLAN, replace(PLAN, scenes=6)))
+    for name in ("probe_linear_color", "probe_mlp_color"):
+        assert first["extras"][name] == whole["extras"][name][:6]
+
+
 def test_noise_tells_nothing(store: Store) -> None:
     class Guessing(ByColour):
         knows = False

@@ -455,6 +455,25 @@ def test_repeats_do_not_depend_on_their_number_nor_seeds_on_each_other(store: St
     assert one != other
 
 
+def test_the_first_scenes(store: Store, model: Guessing, saved: Path, tmp_path: Path) -> None:
+    """The batches are those of the whole split, so the answers are the same ones."""
+    plan = replace(PLAN, batch=2)
+    whole, first = (evaluate(model, store, one).per_scene() for one in (plan, replace(plan, scenes=4)))
+    for kind, scores in whole.items():
+        for name, values in scores.items():
+            if name not in CAMERA_SCORES:  # R2, of the spread of all that are scored
+                assert first[kind][name] == values[:4], name
+    assert all(len(first["extras"][name]) == 4 for name in CAMERA_SCORES)
+    out = tmp_path / "first.json"
+    given: dict[str, Any] = {"data": store.path, "out": out, "scenes": 4, "repeats": 1, "batch": 2, "device": "cpu"}
+    evaluate_command(str(saved), views=3, per_scene=True, **given)
+    written = json.loads(out.read_text())
+    assert (written["scenes"], len(written["per_scene"]["paper"]["ARI-A"])) == (4, 4)
+    estimate_viewpoints(str(saved), new=2, **given)
+    expected = evaluate(model, store, Plan("test1", views=4, new_views=2, slots=2, repeats=1, batch=2, scenes=4))
+    assert json.loads(out.read_text())["repeats"] == [expected.one(0)]
+
+
 def test_progress_counts_every_answer_and_says_which_are_for_probes(store: Store) -> None:
     method, seen, said = Knowing(store), list[tuple[int, int]](), list[str]()
     evaluate_together(method, store, PLAN, "cpu", lambda *how_far: seen.append(how_far), ALONE, say=said.append)
@@ -475,7 +494,10 @@ def test_progress_counts_every_answer_and_says_which_are_for_probes(store: Store
         ({"repeats": 0}, "repeats: must be at least 1"),
         ({"batch": 0}, "batch: must be at least 1"),
         ({"slots": 0}, "slots: must be at least 1"),
+        ({"slots": 10**6}, "K must be at most 1000"),
         ({"views": 0}, "views: must be at least 1"),
+        ({"scenes": 0}, "scenes: must be at least 1"),
+        ({"scenes": 8}, "8 scenes asked for, but test1 has 7; ask for fewer"),
         ({"views": 7}, "7 views asked for, but scenes have 6"),
         ({"views": 4, "new_views": 3}, "4 views and 3 new ones asked for, but scenes have 6"),
         ({"new_views": 0}, "new views: must be at least 1"),

@@ -14,6 +14,7 @@ from viewslots.terminal import Device, Progress, pick_device, print_json, say
 PAPER_VIEWS = 4
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained; the preset's own on test2)")]
+Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
 Views = Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer are stored)")]
 Which = Literal["best", "last"]
 AS_METHOD = "(default: as the method does; ocloc: one plain answer, as in the paper)"
@@ -30,6 +31,7 @@ def evaluate(
     data: Path,
     out: Path,
     split: str = "test1",
+    scenes: Scenes = None,
     views: Views = None,
     slots: Slots = None,
     repeats: int = 5,
@@ -53,6 +55,7 @@ def evaluate(
         data: The data set.
         out: JSON file to write.
         split: test1, test2 (more objects), or the -large ones.
+        scenes: How many of them: the first N.
         views: How many of a scene's pictures the model sees: the first M.
         slots: How many objects it may find.
         repeats: Stochastic answers for every scene.
@@ -73,7 +76,7 @@ def evaluate(
     """
     asked = {"split": split, "views": views, "slots": slots, "repeats": repeats, "seed": seed, "batch": batch}
     search = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
-    asked |= {"extras": extras, "probes": probes}
+    asked |= {"scenes": scenes, "extras": extras, "probes": probes}
     _evaluated(run, data, out, which, device, search, asked, lpips=lpips, per_scene=per_scene)
 
 
@@ -83,6 +86,7 @@ def estimate_viewpoints(
     data: Path,
     out: Path,
     split: str = "test1",
+    scenes: Scenes = None,
     given: int = PAPER_VIEWS,
     new: int = PAPER_VIEWS,
     slots: Slots = None,
@@ -104,6 +108,7 @@ def estimate_viewpoints(
         data: The data set.
         out: JSON file to write.
         split: test1, test2 (more objects), or the -large ones.
+        scenes: How many of them: the first N.
         given: Pictures of a scene from which its objects are inferred: the first M1.
         new: Pictures of which only the viewpoints are inferred, and which are scored: the last M2.
         slots: How many objects the model may find.
@@ -119,9 +124,9 @@ def estimate_viewpoints(
         refine: The same search with gradient steps on the codes, after the starts and after each look.
         spare: Slots of each start beyond K, so that fewer objects are missed; K are kept at most.
     """
-    asked = {"split": split, "views": given, "new_views": new, "slots": slots, "repeats": repeats, "seed": seed}
+    asked = {"split": split, "scenes": scenes, "views": given, "new_views": new, "slots": slots, "repeats": repeats}
     search = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
-    _evaluated(run, data, out, which, device, search, asked | {"batch": batch, "extras": extras})
+    _evaluated(run, data, out, which, device, search, asked | {"seed": seed, "batch": batch, "extras": extras})
 
 
 def report(sources: Positional[Annotated[tuple[Path, ...], arg(metavar="RESULT...")]], /, out: Path) -> None:

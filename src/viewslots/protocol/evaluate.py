@@ -35,7 +35,7 @@ from viewslots.metrics.lpips import Lpips
 from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.property_probes import ObjectRows
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
-from viewslots.protocol.plan import Plan, batches, fewest_views, keyed_generator, shown_to
+from viewslots.protocol.plan import Plan, batches, keyed_generator, shown_to
 from viewslots.protocol.probing import (
     Fitting,
     camera_scores,
@@ -104,7 +104,8 @@ def evaluate_together(
     """
     require_properties(store, plan)
     dataset = shown_to(method, store, plan.split, device)
-    plan.require(dataset.split.size.views if plan.new_views is None else fewest_views(dataset.split))
+    plan.require(dataset.split)
+    scored = plan.scored(dataset.split)
     if plan.new_views is not None and not method.shows_new_views:
         raise UserError("this method does not tell viewpoints from objects, so it has no new views to show")
     if not plan.extras and plan.probes is None and "segment" not in dataset.split:
@@ -112,7 +113,7 @@ def evaluate_together(
             f"{store.path}: split {plan.split} has no masks, so nothing is left to score; without --no-extras the "
             "pictures are scored"
         )
-    work = Work(progress, len(dataset) * plan.repeats, team.count)
+    work = Work(progress, scored * plan.repeats, team.count)
     fitting = Fitting(method, store, plan, device, work, team)
     if splits := fit_splits(method, store, plan, dataset.split):
         fitted, places = fitting.scenes(splits), " and ".join(splits)
@@ -127,7 +128,7 @@ def evaluate_together(
                 found.append(answered(method, seen, plan, repeat, lpips))
         return Facts.of(seen.truth), found
 
-    everything = list(team.spread(list(batches(len(dataset), plan.batch)), answers))
+    everything = list(team.spread(list(batches(scored, plan.batch)), answers))
     facts = Facts.concatenate([part for part, _ in everything])
     if "pose" in dataset.split:
         facts = replace(facts, unknown=facts.unknown - {"camera"})
@@ -135,18 +136,18 @@ def evaluate_together(
     fitting.infer(fit_splits(method, store, plan, dataset.split, known))
     if not team.first:
         return None
-    scored = [[found[repeat] for _, found in everything] for repeat in range(plan.repeats)]
-    extras = [SceneRatios.concatenate([part.extras for part in parts]) for parts in scored]
+    repeats = [[found[repeat] for _, found in everything] for repeat in range(plan.repeats)]
+    extras = [SceneRatios.concatenate([part.extras for part in parts]) for parts in repeats]
     if plan.extras and plan.new_views is None:
-        codes = [joined([part.view_codes for part in parts]) if known else None for parts in scored]
+        codes = [joined([part.view_codes for part in parts]) if known else None for parts in repeats]
         cameras = camera_scores(fitting, store, plan, dataset.split, codes)
         extras = [one.merge(two) for one, two in zip(extras, cameras, strict=True)]
     if plan.probes is not None:
-        rows = [ObjectRows.concatenate([part.objects for part in parts if part.objects]) for parts in scored]
-        probed = property_scores(fitting, store, plan, rows, len(dataset))
+        rows = [ObjectRows.concatenate([part.objects for part in parts if part.objects]) for parts in repeats]
+        probed = property_scores(fitting, store, plan, rows, scored)
         extras = [one.merge(two) for one, two in zip(extras, probed, strict=True)]
     return Repeats(
-        [SceneScores.concatenate([part.scores for part in parts]) for parts in scored],
+        [SceneScores.concatenate([part.scores for part in parts]) for parts in repeats],
         extras,
         facts.num_objects,
         facts.hidden,

@@ -35,13 +35,23 @@ class Plan:
     """How far answers are searched for; None: plain answers."""
     probes: str | None = None
     """The split on which probes from object codes to properties are fitted; None: no such probes."""
+    scenes: int | None = None
+    """The first of the split; None: all of them."""
 
-    def require(self, stored: int) -> None:
+    def scored(self, arrays: SplitArrays) -> int:
+        """How many scenes of the split are asked for."""
+        return len(arrays) if self.scenes is None else self.scenes
+
+    def require(self, arrays: SplitArrays) -> None:
+        scored, stored = self.scored(arrays), arrays.size.views if self.new_views is None else fewest_views(arrays)
         counts = {"repeats": self.repeats, "batch": self.batch, "views": self.views, "slots": self.slots}
+        counts["scenes"] = scored
         for name, value in counts.items():
             if value < 1:
                 raise UserError(f"{name}: must be at least 1, not {value}")
         check_slots(self.slots)
+        if scored > len(arrays):
+            raise UserError(f"{scored} scenes asked for, but {self.split} has {len(arrays)}; ask for fewer")
         new = 0 if self.new_views is None else self.new_views
         if self.new_views is not None and new < 1:
             raise UserError(f"new views: must be at least 1, not {new}")

@@ -104,13 +104,13 @@ def camera_scores(
     fitting: Fitting, store: Store, plan: Plan, split: SplitArrays, codes: Sequence[Float[np.ndarray, "S M D"] | None]
 ) -> list[SceneRatios]:
     """R2 of the probes, a repeat each; without values where codes or cameras are not known."""
-    nothing = [SceneRatios({name: Ratio.nothing(len(split)) for name in CAMERA_SCORES})] * plan.repeats
+    nothing = [SceneRatios({name: Ratio.nothing(plan.scored(split)) for name in CAMERA_SCORES})] * plan.repeats
     if any(one is None for one in codes) or not fits_cameras(store, plan, split):
         return nothing
     fit = store.split(FIT_SPLIT)
     fitted, _ = fitting.codes(FIT_SPLIT)
     assert fitted is not None
-    probes, true = CameraProbes(fitted, cameras(fit, plan)[: len(fitted)]), cameras(split, plan)
+    probes, true = CameraProbes(fitted, cameras(fit, plan)[: len(fitted)]), cameras(split, plan)[: plan.scored(split)]
     return [SceneRatios(probes.score(one, true)) for one in codes if one is not None]
 
 

@@ -51,7 +51,8 @@ class Repeats:
         return _values(self._all_scores.select(every.tolist()), self._all_extras.select(every))
 
     def per_scene(self, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Of every scene by the formulas of "paper", mean over repeats; None where a scene has no value."""
+        """Of every scene by the formulas of "paper", mean over repeats; None where a scene has no value. `names`: of
+        the split, whose first scenes these are."""
         columns = [
             {"paper": scores.per_scene(), "extras": extras.per_scene()}
             for scores, extras in zip(self.scores, self.extras, strict=True)
@@ -60,7 +61,7 @@ class Repeats:
             kind: {name: list(map(_mean, zip(*(one[kind][name] for one in columns), strict=True))) for name in part}
             for kind, part in columns[0].items()
         }
-        return ({} if names is None else {"names": list(names)}) | means
+        return ({} if names is None else {"names": list(names[: self.scenes])}) | means
 
     @cached_property
     def _all_scores(self) -> SceneScores:
