@@ -143,9 +143,9 @@ def test_places_lie_from_edge_to_edge_along_both_sides() -> None:
     torch.testing.assert_close(grid[:2] + grid[2:], torch.ones(2, 6, 13))
 
 
-@pytest.mark.parametrize("first", [Ocloc, Umbra])
-def test_weights_of_another_size_fit_but_for_the_network_of_nvil(first: type[Ocloc]) -> None:
-    given, model = of_kind(first, COMPACT), of_kind(Umbra, COMPACT.sized(48, 64))
+@pytest.mark.parametrize(("first", "second"), [(Ocloc, Umbra), (Umbra, Umbra), (PerView, PerView)])
+def test_weights_of_another_size_fit_but_for_the_network_of_nvil(first: Any, second: Any) -> None:
+    given, model = of_kind(first, COMPACT), of_kind(second, COMPACT.sized(48, 64))
     own, taken = model.state_dict(), model.weights_from(given)
     assert taken is not None
     assert {name: value.shape for name, value in taken.items()} == {name: value.shape for name, value in own.items()}
@@ -154,7 +154,7 @@ def test_weights_of_another_size_fit_but_for_the_network_of_nvil(first: type[Ocl
         value = taken[name]
         source = own if name.startswith("nvil.network.") else theirs
         assert torch.equal(value[: len(source[name])], source[name]), name
-    same = of_kind(Umbra, COMPACT).weights_from(given)
+    same = of_kind(second, COMPACT).weights_from(given)
     assert same is not None
     assert torch.equal(same["nvil.network.connected.0.weight"], theirs["nvil.network.connected.0.weight"])
 

@@ -260,12 +260,28 @@ def hard(winner: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(winner, L).permute(0, 1, 4, 2, 3).float()
 
 
+ALL = torch.ones(B, M, dtype=torch.bool)
+
+
+def test_padded_views_do_not_count() -> None:
+    winner = torch.zeros(B, M, SIDE, SIDE, dtype=torch.long)
+    winner[0, 0, 0] = 1
+    masks, real = hard(winner), ALL.clone()
+    masks[1, 1:] = 1 / L
+    masks[1, 1:, 2] += 0.1  # would win
+    real[1, 1:] = False
+    found = diagnose(decomposed(masks), real, {})
+    assert found.slots_used == pytest.approx(1 / 2)
+    assert found.background_share == pytest.approx(1 - SIDE / (int(real.sum()) * SIDE * SIDE))
+    assert (found.mask_entropy, found.object_entropy) == (0, 0)
+
+
 def test_figures_of_a_decided_answer() -> None:
     winner = torch.zeros(B, M, SIDE, SIDE, dtype=torch.long)
     winner[0, 1, 0, 0] = 1  # one pixel in one view is enough
     winner[0, 0, 1, :2] = 3
     winner[1, :, 2] = 2
-    found = diagnose(decomposed(hard(winner), torch.tensor([[0.9, 0.4, 0.5], [0.1, 0.7, 0.2]])), {})
+    found = diagnose(decomposed(hard(winner), torch.tensor([[0.9, 0.4, 0.5], [0.1, 0.7, 0.2]])), ALL, {})
     assert found.slots_used == pytest.approx((2 + 1) / 2)
     assert found.background_share == pytest.approx(1 - (1 + 2 + 2 * SIDE) / (B * M * SIDE * SIDE))
     assert found.mask_entropy == pytest.approx(0)
@@ -275,7 +291,7 @@ def test_figures_of_a_decided_answer() -> None:
 
 
 def test_slots_that_share_everything() -> None:
-    found = diagnose(decomposed(torch.full((B, M, L, SIDE, SIDE), 1 / L)), {})
+    found = diagnose(decomposed(torch.full((B, M, L, SIDE, SIDE), 1 / L)), ALL, {})
     assert found.mask_entropy == pytest.approx(math.log(L))
     assert found.object_entropy == pytest.approx(math.log(L - 1))
     assert "share everything" in warnings(found, 300, 1000)["shared"]
@@ -286,14 +302,14 @@ def test_objects_that_share_everything_behind_a_decided_background() -> None:
     masks = torch.zeros(B, M, L, SIDE, SIDE)
     masks[:, :, 0] = 1
     masks[:, :, :, 0] = torch.tensor([0.01, 0.33, 0.33, 0.33])[:, None]
-    found = diagnose(decomposed(masks), {})
+    found = diagnose(decomposed(masks), ALL, {})
     assert found.mask_entropy < 0.5 * math.log(L)
     assert found.object_entropy == pytest.approx(math.log(3))
     assert set(warnings(found, 300, 1000)) == {"shared"}
 
 
 def test_a_background_that_takes_all() -> None:
-    found = diagnose(decomposed(hard(torch.zeros(B, M, SIDE, SIDE, dtype=torch.long))), {})
+    found = diagnose(decomposed(hard(torch.zeros(B, M, SIDE, SIDE, dtype=torch.long))), ALL, {})
     assert found.slots_used == 0
     assert found.background_share == 1
     line = warnings(found, 300, 1000)["no objects"]
@@ -340,10 +356,10 @@ def test_without_background_and_presence_every_layer_is_an_object() -> None:
     winner = torch.ones(B, M, SIDE, SIDE, dtype=torch.long)
     winner[0, 1, 0, 0] = 0  # the first layer is a slot like any other here
     bare = replace(decomposed(hard(winner)), has_background=False, presence=None)
-    found = diagnose(bare, {})
+    found = diagnose(bare, ALL, {})
     assert found.slots_used == pytest.approx((2 + 1) / 2)
     assert (found.background_share, found.absent) == (None, None)
-    shared = diagnose(replace(bare, layer_masks=torch.full((B, M, L, SIDE, SIDE), 1 / L)), {})
+    shared = diagnose(replace(bare, layer_masks=torch.full((B, M, L, SIDE, SIDE), 1 / L)), ALL, {})
     assert shared.object_entropy == pytest.approx(shared.mask_entropy) == pytest.approx(math.log(L))
     assert set(warnings(shared, 1000, 1000)) == {"shared"}
     assert warnings(found, 1000, 1000) == {}

@@ -27,5 +27,5 @@ class PicturesOfScenes:
         return self.views(torch.cat(parts, -1))
 
     def most(self, values: Float[Tensor, "N K"]) -> Float[Tensor, "B K"]:
-        """The maximum over real views, as presence in the per-view baseline."""
+        """The maximum over real views: what is present in one of them is present in the scene."""
         return torch.where(self.view_mask[:, :, None], self.views(values), 0.0).amax(1)

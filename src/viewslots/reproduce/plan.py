@@ -111,7 +111,7 @@ class Planner:
         names = tuple(task.name for task in (*scores, *figures))
         report = Task("report", "report", ("report", "results", "--out", "report"), "report/report.md", after=names)
         own = dict.fromkeys(map(data_of, self.rows))
-        more = self.scored | {one.data for one in trainings}
+        more = self.scored(self.rows) | {one.data for one in trainings}
         data = [self.data_task(name) for name in (*own, *sorted(more - own.keys()))]
         waiting = {one.run: self._steps_behind(one, trainings) for one in trainings}
         trainings.sort(key=lambda one: -waiting[one.run])
@@ -152,7 +152,8 @@ class Planner:
         words = ["make-data", data, "--out", f"data/{data}"]
         for split, count in self.scene_counts(data).items():
             words += [f"--{split}-scenes", str(count)]
-        if self.table.large_scenes and data in self.scored:
+        # Whatever rows are chosen: others may follow in the same folder.
+        if self.table.large_scenes and data in self.scored(self.table.rows):
             words += ["--large-scenes", str(max(LEAST_SCENES["test"], round(self.share * self.table.large_scenes)))]
         slowly = data_preset(data).drawn_slowly
         return Task(f"data-{data}", "data", tuple(words), f"data/{data}/meta.json", drawn_slowly=slowly)
@@ -162,10 +163,9 @@ class Planner:
         paper = data_preset(data)
         return {name: max(least, round(self.share * getattr(paper, name))) for name, least in LEAST_SCENES.items()}
 
-    @property
-    def scored(self) -> set[str]:
-        """Data sets on which some row is scored."""
-        return {name for row in self.rows for name in self.table.scored_on(data_of(row))}
+    def scored(self, rows: Sequence[str]) -> set[str]:
+        """Data sets on which some of these rows are scored."""
+        return {name for row in rows for name in self.table.scored_on(data_of(row))}
 
     @property
     def share(self) -> float:
@@ -295,8 +295,8 @@ def record_plan(folder: Path, asked: Asked, tasks: Sequence[Task]) -> None:
     for task in tasks:
         if task.kind in NUMBERS and old.get(task.name, commands[task.name]) != commands[task.name]:
             raise UserError(
-                f"{folder} was begun when {task.name} was another command; choose another --out, or the version of "
-                "viewslots that began it"
+                f"{folder} was begun when {task.name} was another command, by another table or another version of "
+                "viewslots; choose another --out, or what began it"
             )
     facts = {"asked": asdict(asked), "commands": old | commands}
     if before == before | facts:

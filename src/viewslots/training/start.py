@@ -163,22 +163,19 @@ def require_agreement(run: Path, settings: RunSettings, given: dict[str, Any]) -
 
 
 def pinned_model(run: Path, wanted_by: Optimisation) -> tuple[Model, int] | None:
-    """The model that a run has kept for experiments that start from it, and its step; None where it has none, or where
-    its best model is asked for."""
+    """The model that a run has kept for the experiment that starts from it, and its step; None where it has none, or
+    where its best model is asked for."""
     if not wanted_by.pretrained_step or not (run / CHECKPOINTS).is_dir():
         return None
     settings = RunSettings.from_json(read_run_config(run))
     if full_name(settings.preset) != full_name(str(wanted_by.pretrained_preset)):
         return None
-    for step in settings.pinned:
-        try:
-            state = load_step(run / CHECKPOINTS, step)
-        except Damaged:
-            continue
-        model = trainable_class(settings.method)(settings.model)
-        model.load_state_dict(state.weights)
-        return model, step
-    return None
+    kept = [step for step in settings.pinned if step in saved_steps(run / CHECKPOINTS)]
+    if not kept:
+        return None
+    model = trainable_class(settings.method)(settings.model)
+    model.load_state_dict(load_step(run / CHECKPOINTS, kept[0]).weights)
+    return model, kept[0]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from PIL import Image
 from torch import Tensor
 
@@ -119,7 +119,7 @@ class Validation:
         return {name: value / count for name, value in totals.items()}
 
     def answers(self, model: Model) -> tuple[dict[str, float | None], Diagnostics, Image.Image]:
-        found, own, scores, images = [], [], [], []
+        found, own, scores, batches = [], [], [], []
         search = quick_search(model.default_search)
         for scenes in self.parts(SCORE_SCENES):
             batch, generator = self.batch(scenes), keyed_generator(self.device, "validation answer", scenes.start)
@@ -128,11 +128,12 @@ class Validation:
             own.append((len(scenes), model.diagnostics(answer)))
             if "segment" in self.data.split:
                 scores.append(score_scenes(found[-1], self.data.truth(scenes, padded_to=self.views)))
-            images.append(batch.image)
-        shown = concatenate(found)
-        sheet = decomposition_sheet(torch.cat(images)[:SHEET_SCENES], shown, zoom=max(1, 64 // model.image_size[0]))
+            batches.append(batch)
+        shown, zoom = concatenate(found), max(1, 64 // model.image_size[0])
+        images, view_mask = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("image", "view_mask"))
+        sheet = decomposition_sheet(images[:SHEET_SCENES], shown, zoom=zoom)
         known = plain(SceneScores.concatenate(scores).paper()) if scores else {}
-        return known, diagnose(shown, weighted_means(own)), sheet
+        return known, diagnose(shown, view_mask, weighted_means(own)), sheet
 
 
 def quick_search(search: Search | None) -> Search | None:
@@ -146,29 +147,31 @@ def weighted_means(parts: list[tuple[int, dict[str, float]]]) -> dict[str, float
 
 
 @torch.no_grad()
-def diagnose(answer: Decomposition, own: dict[str, float]) -> Diagnostics:
-    masks, first = answer.layer_masks, int(answer.has_background)
-    winner = masks.argmax(2)
-    won = torch.stack([(winner == layer).flatten(1).any(1) for layer in range(first, masks.shape[2])], 1)
+def diagnose(answer: Decomposition, view_mask: Bool[Tensor, "B M"], own: dict[str, float]) -> Diagnostics:
+    """Of real views; padded ones carry no meaning."""
+    first, layers = int(answer.has_background), answer.layer_masks.shape[2]
+    every = answer.layer_masks.argmax(2).masked_fill(~view_mask[:, :, None, None], -1)
+    won = torch.stack([(every == layer).flatten(1).any(1) for layer in range(first, layers)], 1)
+    masks, winner = answer.layer_masks[view_mask], every[view_mask]
     return Diagnostics(
-        layers=masks.shape[2],
+        layers=layers,
         slots_used=won.sum(1).float().mean().item(),
         background_share=(winner == 0).float().mean().item() if answer.has_background else None,
         mask_entropy=entropy(masks).mean().item(),
-        object_entropy=object_entropy(masks[:, :, first:]),
+        object_entropy=object_entropy(masks[:, first:]),
         absent=None if answer.presence is None else (answer.presence < 0.5).float().mean().item(),
         own=own,
     )
 
 
-def entropy(shares: Float[Tensor, "B M L H W"]) -> Float[Tensor, "B M H W"]:
-    return torch.special.entr(shares).sum(2)
+def entropy(shares: Float[Tensor, "N L H W"]) -> Float[Tensor, "N H W"]:
+    return torch.special.entr(shares).sum(1)
 
 
-def object_entropy(objects: Float[Tensor, "B M K H W"]) -> float:
+def object_entropy(objects: Float[Tensor, "N K H W"]) -> float:
     """Weighted by how much of a pixel belongs to objects at all."""
-    mass = objects.sum(2)
-    within = entropy(objects / mass.clamp(min=1e-6)[:, :, None])
+    mass = objects.sum(1)
+    within = entropy(objects / mass.clamp(min=1e-6)[:, None])
     return float((mass * within).sum() / mass.sum().clamp(min=1e-6))
 
 

@@ -227,11 +227,8 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         return self.inference.find_objects(batch.image, batch.view_mask, given.y_view, noise)
 
     def diagnostics(self, answer: Answer) -> dict[str, float]:
-        """How often each of the L slots, before rearrangement, is the likeliest background."""
         assert isinstance(answer, OclocAnswer)
-        log_pi = answer.posterior.log_pi
-        share = torch.bincount(log_pi.argmax(1), minlength=log_pi.shape[1]) / len(log_pi)
-        return {f"background_choice_{slot}": value for slot, value in enumerate(share.tolist())}
+        return background_choices(answer.posterior.log_pi)
 
     # Pictures
 
@@ -329,6 +326,12 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         counts = {name: sum(item.numel() for item in network.parameters()) for name, network in networks.items()}
         counts["initial"] = sum(item.numel() for item in self.inference.parameters(recurse=False))
         return {"total": sum(item.numel() for item in self.parameters())} | counts
+
+
+def background_choices(log_pi: Float[Tensor, "B L"]) -> dict[str, float]:
+    """How often each of the L slots, before rearrangement, is the likeliest background."""
+    share = torch.bincount(log_pi.argmax(1), minlength=log_pi.shape[1]) / len(log_pi)
+    return {f"background_choice_{slot}": value for slot, value in enumerate(share.tolist())}
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,20 +5,22 @@ well as 15, 16 and NVIL, act for each view alone; what is left to replace is tha
 (lines 3, 7, 11 and 20).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from viewslots.methods.contract import Answer, FastTwin, Gather, Losses, Precision, Search, TrainableMethod
 from viewslots.methods.fast.half import view_of
 from viewslots.methods.inputs import check_views
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.inference import SharedViewCodes, take_slots
-from viewslots.methods.ocloc.model import Ocloc, OclocAnswer
+from viewslots.methods.ocloc.model import Ocloc, OclocAnswer, background_choices
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.ocloc.variables import Noise
+from viewslots.methods.single_view import PicturesOfScenes
 from viewslots.types import Decomposition, SceneBatch
 
 
@@ -101,11 +103,15 @@ class PerView(TrainableMethod[OclocConfig], library_name="viewslots", tags=["obj
         self.check(batch)
         # Padded views are scenes here, and a scene without views would be refused.
         every = replace(batch, view_mask=torch.ones_like(batch.view_mask))
-        return PerViewAnswer(self.single.infer(fold(every), generator, slots), batch.view_mask)
+        return PerViewAnswer(batch.view_mask, self.single.infer(fold(every), generator, slots))
 
     def diagnostics(self, answer: Answer) -> dict[str, float]:
         assert isinstance(answer, PerViewAnswer)
-        return self.single.diagnostics(answer.folded)
+        return background_choices(answer.folded.posterior.log_pi[answer.view_mask.flatten()])
+
+    def weights_from(self, other: nn.Module) -> Mapping[str, Tensor] | None:
+        given = super().weights_from(other)
+        return None if given is None else self.single.with_own_baseline(given)
 
     def restart_statistics(self) -> None:
         self.single.restart_statistics()
@@ -127,11 +133,11 @@ class PerView(TrainableMethod[OclocConfig], library_name="viewslots", tags=["obj
 
 
 @dataclass(frozen=True, eq=False)
-class PerViewAnswer:
+class PerViewAnswer(PicturesOfScenes):
     """Slots of different views have nothing to do with each other."""
 
     folded: OclocAnswer
-    view_mask: Bool[Tensor, "B M"]
+    """Of B M scenes of one view."""
 
     def decomposition(self) -> Decomposition:
         """Views back in their scenes; presence is the maximum over views."""
@@ -142,22 +148,14 @@ class PerViewAnswer:
         assert answer.depth_order is not None
         return replace(
             answer,
-            reconstruction=self.views(answer.reconstruction),
-            layer_masks=self.views(answer.layer_masks),
-            complete_shapes=self.views(answer.complete_shapes),
+            reconstruction=self.views(answer.reconstruction.squeeze(1)),
+            layer_masks=self.views(answer.layer_masks.squeeze(1)),
+            complete_shapes=self.views(answer.complete_shapes.squeeze(1)),
             presence=self.most(answer.presence),
             presence_probability=self.most(answer.presence_probability),
-            depth_order=self.views(answer.depth_order),
+            depth_order=self.views(answer.depth_order.squeeze(1)),
         )
 
     @property
     def object_codes(self) -> Float[Tensor, "B M K Dattr"]:
-        codes = self.folded.object_codes
-        return codes.view(*self.view_mask.shape, *codes.shape[1:])
-
-    def views(self, values: Float[Tensor, "BM 1 *rest"]) -> Float[Tensor, "B M *rest"]:
-        return values.view(*self.view_mask.shape, *values.shape[2:])
-
-    def most(self, values: Float[Tensor, "BM K"]) -> Float[Tensor, "B K"]:
-        each = values.view(*self.view_mask.shape, -1)
-        return torch.where(self.view_mask[:, :, None], each, 0.0).amax(1)
+        return self.codes(self.folded.object_codes)
