@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import Looks, Refine, Spare
+from viewslots.commands.evaluation import Looks, Refine, Slots, Spare
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
+    from viewslots.data.store import Store
     from viewslots.figures.figure_set import Part
     from viewslots.methods.contract import Method, Search
-    from viewslots.protocol.evaluate import Work
+    from viewslots.protocol.work import Work
     from viewslots.runs import Model
     from viewslots.types import Decomposition, SceneBatch, SceneTruth
 
@@ -62,7 +63,7 @@ def figures(
     split: str = "test1",
     scenes: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 3, or all where fewer)")] = None,
     views: Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer)")] = None,
-    slots: Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained)")] = None,
+    slots: Slots = None,
     compare: Annotated[tuple[str, ...], arg(metavar="RUN...")] = (),
     comparison_only: bool = False,
     results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
@@ -104,32 +105,39 @@ def figures(
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
     """
+    from torch.nn import Module
+
+    from viewslots.data.store import Store
     from viewslots.figures.figure_set import curve_parts, save_parts, table_parts
     from viewslots.files import plain_errors, require_folder
-    from viewslots.protocol.evaluate import Work
-    from viewslots.protocol.subject import search_asked_for
+    from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
+    from viewslots.protocol.work import Work
 
     if min(count for count in (scenes, views, frames) if count is not None) < 1:
         raise UserError("--scenes, --views and --frames: at least 1 of each")
     require_folder(out)
+    store = Store.open(data)
     if run is None:
         if compare or comparison_only or results:
             raise UserError("--compare, --comparison-only and --results: name the RUN that they are about")
-        print_json(_data_sheet(data, split, scenes, views, out))
+        print_json(_data_sheet(store, split, scenes, views, out))
         return
+    store.split(split)  # refuses one that is not there
     tables = [(_row_name(result), result) for result in _results(run, results)]
     where = pick_device(device)
     asked: dict[str, Asked] = {}
     of_run = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     for source in (run, *compare):
-        method = _method(source, which, where)
+        method, about = find_subject(source, which, where)
+        if isinstance(method, Module):
+            method.requires_grad_(False)  # a search follows codes; gradients of weights would be in its way
         search = search_asked_for(method.default_search, **(of_run if not asked or starts == 0 else {}))
         others = next((one.slots for one in asked.values()), None)
-        found = _slots(method, data, split, others) if slots is None else slots
+        found = default_slots(about, store.meta.plan, split, others) if slots is None else slots
         asked[_new_name(source, asked)] = Asked(method, found, seed, search)
 
     def shown_to(method: "Method", size: tuple[int, int] | None = None) -> list[Shown]:
-        return _shown_scenes(data, split, scenes, views, method, where, size)
+        return _shown_scenes(store, split, scenes, views, method, where, size)
 
     parts: list[Part] = []
     first = asked[_name(run)]
@@ -137,7 +145,7 @@ def figures(
     with Progress("scenes", "answering") as progress:
         work = Work(progress, rounds * (SCENES if scenes is None else scenes))
         if not comparison_only:
-            names = _names(data, split, scenes)
+            names = _names(store, split, scenes)
             parts += _own_parts(run, shown_to(first.method), first, frames, names, work)
         if compare or comparison_only:
             parts += _comparison(asked, shown_to, work)
@@ -151,15 +159,14 @@ def figures(
     print_json(saved)
 
 
-def _data_sheet(data: Path, split: str, scenes: int | None, views: int | None, out: Path) -> dict[str, list[str]]:
+def _data_sheet(store: "Store", split: str, scenes: int | None, views: int | None, out: Path) -> dict[str, list[str]]:
     """The first scenes of a data set, each view above what is known of it."""
-    from viewslots.data.store import Store
     from viewslots.figures.sheets import contact_sheet
     from viewslots.files import plain_errors, replacing
     from viewslots.types import Pictures
 
-    stored = Store.open(data).split(split)
-    shown = _scene_count(scenes, len(stored), f"{split} of {data}")
+    stored = store.split(split)
+    shown = _scene_count(scenes, len(stored), f"{split} of {store.path}")
     pictures = Pictures(**{key: np.asarray(stored[key][:shown]) for key in stored.arrays})
     file = out / f"scenes-{split}.png"
     with plain_errors("writing", out):
@@ -176,36 +183,9 @@ def _scene_count(asked: int | None, stored: int, where: str) -> int:
     return min(SCENES, stored) if asked is None else asked
 
 
-def _method(source: str, which: Which, device: str) -> "Method":
-    """A trained model, or a method that learns nothing, by its name."""
-    from viewslots.methods.registry import untrained_method
-    from viewslots.runs import load_run
-
-    untrained = None if Path(source).is_dir() else untrained_method(source)
-    if untrained is not None:
-        return untrained
-    # Refinement follows codes; gradients of weights would be in its way.
-    return load_run(source, which=which).requires_grad_(False).to(device)
-
-
-def _slots(method: "Method", data: Path, split: str, others: int | None) -> int:
-    """As trained; of a method that learns nothing, as the paper's methods have it on this data set, or as `others`."""
-    from viewslots.data.store import Store
-    from viewslots.experiments import slots_for
-
-    plan = Store.open(data).meta.plan
-    slots = method.slots or slots_for(plan.preset, split) or others
-    slots = slots or (plan.splits[split].slots if split in plan.splits else None)
-    if not slots:
-        raise UserError("--slots: say how many objects may be found; neither method nor data set tells")
-    return slots
-
-
-def _names(data: Path, split: str, scenes: int | None) -> str:
+def _names(store: "Store", split: str, scenes: int | None) -> str:
     """What an import calls the scenes that are shown."""
-    from viewslots.data.store import Store
-
-    names = (Store.open(data).names(split) or [])[: min(scenes or SCENES, NAMES)]
+    names = (store.names(split) or [])[: min(scenes or SCENES, NAMES)]
     return f" Scenes: {', '.join(f'{number} {name[:NAME]}' for number, name in enumerate(names, 1))}." if names else ""
 
 
@@ -221,7 +201,7 @@ def _new_name(source: str, taken: Collection[str]) -> str:
 
 
 def _shown_scenes(
-    data: Path,
+    store: "Store",
     split: str,
     scenes: int | None,
     views: int | None,
@@ -231,19 +211,17 @@ def _shown_scenes(
 ) -> "list[Shown]":
     """In the size that the method takes, or in `size` if it takes any; the last views of those that it does not see
     are held out."""
-    from viewslots.data.store import Store
     from viewslots.data.views import FirstViews, HeldOutViews
     from viewslots.protocol.evaluate import HELD_OUT_VIEWS
     from viewslots.protocol.plan import shown_to
 
-    dataset = shown_to(method, Store.open(data), split, device, size)
-    scenes = _scene_count(scenes, len(dataset), f"{split} of {data}")
+    dataset = shown_to(method, store, split, device, size)
+    scenes = _scene_count(scenes, len(dataset), f"{split} of {store.path}")
     stored = dataset.split.size
     views = min(PAPER_VIEWS, stored.views) if views is None else views
-    counts = dataset.split.view_counts
 
     def shown(scene: int) -> Shown:
-        left = (stored.views if counts is None else int(counts[scene])) - views
+        left = int(dataset.split.view_counts[scene]) - views
         new = dataset.batch([scene], HeldOutViews(views, min(HELD_OUT_VIEWS, left))) if left > 0 else None
         seen = FirstViews(views)
         return Shown(dataset.batch([scene], seen), new, dataset.truth([scene], seen))
@@ -303,11 +281,10 @@ def _comparison(
 def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:
     """Results inside the run folder, if it has any, and those that were named."""
     from viewslots.files import read_json
-    from viewslots.protocol.results import FORMAT, find_results
+    from viewslots.protocol.results import FORMAT, candidates, find_results
 
-    below = sorted(Path(run).rglob("*.json")) if Path(run).is_dir() else []
-    found = [path for path in below if path.name.startswith("results") or path.parent.name == "results"]
-    own = [path for path in found if read_json(path).get("format") == FORMAT]
+    below = candidates(Path(run)) if Path(run).is_dir() else ()
+    own = [path for path in below if read_json(path).get("format") == FORMAT]
     return [result for _, result in find_results([*own, *named])]
 
 

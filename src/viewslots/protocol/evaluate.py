@@ -46,7 +46,7 @@ from viewslots.protocol.probing import (
     view_codes,
 )
 from viewslots.protocol.repeats import Repeats
-from viewslots.protocol.work import Work as Work
+from viewslots.protocol.work import Work
 from viewslots.ranks import ALONE, Team
 from viewslots.types import Progress, SceneBatch
 

@@ -88,7 +88,7 @@ def find_results(sources: Sequence[Path], formats: Sequence[str] = (FORMAT,)) ->
     found: dict[Path, dict[str, Any]] = {}
     for source in sources:
         before = len(found)
-        for path in _candidates(source):
+        for path in candidates(source):
             value = read_json(path)
             if value.get("format") in formats:
                 found.setdefault(path.resolve(), checks[value["format"]](value, path))
@@ -99,7 +99,8 @@ def find_results(sources: Sequence[Path], formats: Sequence[str] = (FORMAT,)) ->
     return sorted(found.items())
 
 
-def _candidates(source: Path) -> Iterator[Path]:
+def candidates(source: Path) -> Iterator[Path]:
+    """The file that was named, or those below a folder that may be results."""
     with plain_errors("reading", source):
         if not source.exists():
             raise UserError(

@@ -131,15 +131,16 @@ def training_seconds(metrics: Path, until: float = math.inf) -> float | None:
     return round(total, 1) if last else None
 
 
-def default_slots(about: Mapping[str, Any], data: Plan, split: str) -> int:
+def default_slots(about: Mapping[str, Any], data: Plan, split: str, others: int | None = None) -> int:
     """As trained, or as the paper tests with more objects; what learns nothing takes the data set's numbers: the
-    paper's for its data sets, else as many as there are objects in a scene of the split at most."""
+    paper's for its data sets, else as many as `others` beside it have, else as there are objects in a scene of the
+    split at most."""
     trained = known_experiment(about["preset"])
     if not split.startswith("test2") and "trained_slots" in about:
         return int(about["trained_slots"])
     if trained is not None and split.startswith("test2"):
         return trained.test_slots
-    slots = slots_for(data.preset, split) or data.splits[split].slots
+    slots = slots_for(data.preset, split) or others or data.splits[split].slots
     if not slots:
         known = data.preset or "this data set"
         raise UserError(f"--slots: say how many objects may be found in {known}; nothing tells")

@@ -23,11 +23,12 @@ from viewslots.methods.fast.epilogue_cuda import BiasReluShuffle  # noqa: E402
 from viewslots.methods.fast.features import plain_add_norm  # noqa: E402
 from viewslots.methods.fast.features_cuda import AddNorm  # noqa: E402
 from viewslots.methods.ocloc.boxes import OUTSIDE, placed  # noqa: E402
-from viewslots.methods.ocloc.fast.likelihood import plain_squared_error  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError  # noqa: E402
 from viewslots.methods.ocloc.fast.placing_cuda import Placed  # noqa: E402
+from viewslots.methods.ocloc.image_model import WeightedSum  # noqa: E402
 from viewslots.methods.ocloc.schedule import Annealing  # noqa: E402
-from viewslots.methods.ocloc.variables import Decoded, Noise  # noqa: E402
+from viewslots.methods.ocloc.variables import Decoded, Latents, Noise  # noqa: E402
+from viewslots.types import SceneBatch  # noqa: E402
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 
@@ -109,7 +110,13 @@ def test_squared_error(K: int, size: tuple[int, int], spread: float) -> None:
     noise = Noise(*[empty] * 7, z_shp=z_shp, appearance=appearance)
     annealing = Annealing(temperature_shp=0.7, softness=0.6, compactness_rate=0.3, compactness_scale=0.8)
     given = [objects, background, order, centre, logit_prs]
-    expected = plain_squared_error(Decoded(background, objects, order, centre), logit_prs, image, annealing, noise)
+    decoded, latents = Decoded(background, objects, order, centre), Latents(*[empty] * 3, logit_prs)
+    views = torch.eye(M, dtype=torch.bool, device=DEVICE).expand(B, M, M).unbind(1)  # each by itself
+    costs = [
+        WeightedSum(0.5**0.5).training_cost(decoded, latents, SceneBatch(image, view), annealing, noise).nll
+        for view in views
+    ]
+    expected = torch.stack(costs, 1)
     numbers = torch.tensor([0.7, 0.6, 0.3, 0.8], device=DEVICE)
     found = SquaredError.apply(*given, image, z_shp, appearance, numbers)
     weights = torch.rand_like(expected)

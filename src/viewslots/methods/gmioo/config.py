@@ -73,6 +73,10 @@ class GmiooConfig:
     scale_std: Positive = 0.5
     shift_std: Positive = 0.5
     """Prior of a box's place, before tanh; its mean is the middle of the picture."""
+    temperature: Positive = 0.5
+    """Of the presence samples in validation losses; answers have none."""
+
+    later = frozenset({"temperature"})
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -116,7 +116,7 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
         )
 
     def annealed(self) -> Annealing:
-        return Annealing()
+        return Annealing(temperature_prs=self.config.temperature)
 
     def fast(self, precision: Precision) -> FastTwin:
         """Layers are used K times a step and small: casting their weights at every use would be a fifth of all work."""
@@ -150,7 +150,7 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
             scale_std=config.scale_std,
             shift_std=config.shift_std,
         )
-        share = 1 - t / max(self.stages - 1, 1)
+        share = 1 - t / (self.stages - 1)
         return terms | {"guide": share * scheduled.weight_guide * terms["guide"]}
 
     # Inference

@@ -77,6 +77,10 @@ class SpaceConfig:
     scale_prior_end: float = -0.5
     """... and after."""
     scale_prior_std: Positive = 0.5
+    temperature: Positive = 0.5
+    """Of the presence samples at test."""
+
+    later = frozenset({"temperature"})
 
     def __post_init__(self) -> None:
         check_fields(self)

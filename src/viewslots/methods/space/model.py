@@ -102,7 +102,7 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
         return Explanation(posterior, cells, what, layers, self.background(images, noise, real))
 
     def annealed(self) -> SpaceAnnealing:
-        return SpaceAnnealing()
+        return SpaceAnnealing(temperature=self.config.temperature)
 
     def optimisers(self, optimisation: Optimisation) -> list[torch.optim.Optimizer]:
         """Each with a learning rate of its own."""

@@ -1,4 +1,5 @@
-"""`likelihood.plain_squared_error` as one Triton kernel a direction; a program holds all K layers of some pixels.
+"""The squared error of `WeightedSum.training_cost`, view by view, as one Triton kernel a direction; a program holds all
+K layers of some pixels.
 
 With v_k = sigmoid(l_k) sigmoid(p_k), s_0 = prod(1 - v_k) and shares softmax(log v_k + order_k / lambda):
 1 - v = sigmoid(-l) + sigmoid(l) sigmoid(-p) is kept as it is, since 1 - v from v would round to 0.

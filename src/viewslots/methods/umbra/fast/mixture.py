@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.methods.distributions import widen
-from viewslots.methods.ocloc.fast.likelihood import on_device
+from viewslots.methods.ocloc.fast.likelihood import has_kernel, on_device
 from viewslots.methods.ocloc.image_model import Cost
 from viewslots.methods.ocloc.objective import sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
@@ -60,10 +60,6 @@ class FusedMixture(ShadowedMixture):
             return ShadowedCost.apply(  # type: ignore[no-untyped-call]
                 constants, drawn, decoded.objects, decoded.background, *small, image, noise, numbers
             )
-
-
-def has_kernel(image: Tensor) -> bool:
-    return image.is_cuda and image.dtype == torch.float32
 
 
 def cost_of_views(sums: Float[Tensor, "2 B M"], batch: SceneBatch) -> Cost:
