@@ -137,7 +137,7 @@ class Seeds(SideBySide):
         for log in (self.work / "runs" / run).rglob("metrics.jsonl"):
             whole = log.read_text().rpartition("\n")[0]  # the last line may still be written
             for row in map(json.loads, whole.splitlines()):
-                if row["kind"] == "valid" and row["ARI-O"] >= ENOUGH_OBJECTS:
+                if row["kind"] == "valid" and (row.get("ARI-O") or 0) >= ENOUGH_OBJECTS:
                     return f"ARI-O {row['ARI-O']:.3f} at step {row['step']} of {log.parent.relative_to(self.work)}"
         return ""
 

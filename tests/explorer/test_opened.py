@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.data.import_data import Import, import_data
 from viewslots.data.sources.source import Options
 from viewslots.data.store import Store
@@ -31,6 +30,7 @@ from viewslots.explorer.panels import facts_panel
 from viewslots.methods.contract import Search
 from viewslots.methods.umbra.model import Umbra
 from viewslots.metrics.score import METRICS
+from viewslots.types import SceneTruth
 from viewslots.viewpoints.scene import InferredScene, Reader, View, load
 
 SEGMENTS = ["0011..", "0.1.2."]

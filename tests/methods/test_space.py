@@ -46,7 +46,7 @@ from viewslots.methods.space.presets import (
 )
 from viewslots.methods.space.rendering import Layers, composed, frames
 from viewslots.methods.space.schedule import SpaceAnnealing
-from viewslots.methods.space.variables import CellPosterior, Cells, Gaussian, SpaceNoise, bernoulli_kl, gaussian_kl
+from viewslots.methods.space.variables import CellPosterior, Cells, Gaussian, SpaceNoise, gaussian_kl, presence_kl
 from viewslots.training.step import EagerStep
 from viewslots.types import SceneBatch
 
@@ -469,8 +469,8 @@ def test_divergences_are_those_of_torch() -> None:
     logit = 8.8 * normal(3, 50).tanh()
     for prior in (0.1, 0.01):
         expected = kl_divergence(Bernoulli(logits=logit), Bernoulli(torch.tensor(prior).double()))
-        torch.testing.assert_close(bernoulli_kl(logit, prior), expected)
-        torch.testing.assert_close(bernoulli_kl(logit, torch.tensor(prior).double()), expected)
+        torch.testing.assert_close(presence_kl(logit, prior), expected)
+        torch.testing.assert_close(presence_kl(logit, torch.tensor(prior).double()), expected)
 
 
 def test_every_cell_pays_for_its_code() -> None:
@@ -766,7 +766,7 @@ def test_delicate_parts_leave_autocast() -> None:
         nll = negative_log_likelihood(images, layers, components, (0.15, 0.15))
         boundary = boundary_loss(frames(cells, (12, 12)), layers.alpha)
         kl = gaussian_kl(cells.scale, cells.scale, 0.3, 0.5)
-        return [layers.image, layers.alpha, layers.weights, nll, boundary, kl, bernoulli_kl(cells.depth, 0.01)]
+        return [layers.image, layers.alpha, layers.weights, nll, boundary, kl, presence_kl(cells.depth, 0.01)]
 
     expected = all_of_it()
     with torch.autocast("cpu", torch.bfloat16):

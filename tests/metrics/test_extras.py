@@ -9,7 +9,6 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
 from viewslots.metrics.extras import (
     MASK_SCORES,
@@ -23,7 +22,7 @@ from viewslots.metrics.extras import (
 )
 from viewslots.metrics.score import METRICS, SceneScores
 from viewslots.protocol.repeats import Repeats, by_objects, by_occlusion
-from viewslots.types import Decomposition, SceneBatch
+from viewslots.types import Decomposition, SceneBatch, SceneTruth
 
 BACK = 255
 

@@ -9,11 +9,10 @@ import torch
 from sklearn.metrics import adjusted_rand_score, jaccard_score
 from toy_scenes import padded, perfect_prediction, random_prediction, random_truth
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.metrics.extras import MASK_SCORES, Ratio, mask_scores, winning_layer
 from viewslots.metrics.masks import best_overlaps, fg_ari, matched_overlap_of_all, matched_overlaps, pixel_tables
 from viewslots.metrics.score import score_scenes
-from viewslots.types import Decomposition
+from viewslots.types import Decomposition, SceneTruth
 
 BACK = 255
 

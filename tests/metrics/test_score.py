@@ -9,13 +9,12 @@ import torch
 from slow_metrics import slow_paper, slow_per_scene, slow_pooled
 from toy_scenes import padded, perfect_prediction, random_prediction, random_truth, slow_scenes
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
 from viewslots.metrics import score as score_module
 from viewslots.metrics.arrays import scene_truth
 from viewslots.metrics.objects import true_objects
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
-from viewslots.types import Decomposition
+from viewslots.types import Decomposition, SceneTruth
 
 
 @pytest.fixture(autouse=True)

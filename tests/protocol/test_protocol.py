@@ -15,7 +15,7 @@ from disc_world import COUNTS, SIZE, VIEWS, disc_store
 from viewslots.cli import main
 from viewslots.commands.evaluation import estimate_viewpoints
 from viewslots.commands.evaluation import evaluate as evaluate_command
-from viewslots.data.dataset import SceneDataset, SceneTruth
+from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
@@ -34,7 +34,7 @@ from viewslots.protocol.results import result, summary
 from viewslots.protocol.subject import default_slots, scored_step, taken_before, training_seconds
 from viewslots.ranks import ALONE
 from viewslots.runs import load_run
-from viewslots.types import BACKGROUND, Decomposition, SceneBatch
+from viewslots.types import BACKGROUND, Decomposition, SceneBatch, SceneTruth
 
 PLAN = Plan("test1", views=2, slots=2, repeats=2, batch=3)
 

@@ -23,7 +23,8 @@ from viewslots.errors import UserError
 from viewslots.experiments import experiment
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.per_view.model import PerView
-from viewslots.training.distributed import Ranks, is_loss_of_contact
+from viewslots.ranks import is_loss_of_contact
+from viewslots.training.distributed import Ranks
 from viewslots.training.feed import NoiseSource, StoredFeed
 
 OPTIONS = SMALL | {"batch": 4, "checkpoint_every": 5}

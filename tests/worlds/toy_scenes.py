@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from slow_metrics import SlowScene
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.metrics.arrays import scene_truth
-from viewslots.types import Decomposition
+from viewslots.types import Decomposition, SceneTruth
 
 
 def random_truth(

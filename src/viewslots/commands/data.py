@@ -76,9 +76,7 @@ def make_data(
     asked: dict[str, Any] = {"preset": preset, "seed": seed, "quality": quality, "art": art, "shards": shards}
     world, where = chosen.world(art) if size is None else sized_world(preset, size), local_device(kind)
     with joined_team(where) as team, Progress("scenes", "rendering", team.first) as progress:
-        there = (
-            team.told(lambda: "yes" if finished_dataset(world, counts, out, device=kind, **asked) else "no") == "yes"
-        )
+        there = team.told(lambda: finished_dataset(world, counts, out, device=kind, **asked))
         if not there:
             at_once = batch if batch is not None else {"cpu": 8, "cuda": 64}[kind]
             make_dataset(world, counts, out, device=str(where), batch=at_once, progress=progress, team=team, **asked)

@@ -177,7 +177,7 @@ def _evaluated(
     kind = pick_device(device)
     if kind == "cpu":
         _keep_memory()
-    where = str(local_device(kind)) if kind == "cuda" else kind
+    where = str(local_device(kind))
     method, about = find_subject(run, which, where)
     notes = scored_step_note(run, about)
     size, taken = (store.meta.plan.height, store.meta.plan.width), tuple(about.get("image_size") or ())

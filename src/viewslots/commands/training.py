@@ -117,7 +117,8 @@ def changed_arguments(given: dict[str, Any], changes: tuple[str, ...], begun: Pa
 
 
 def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume: bool) -> None:
-    from viewslots.training.distributed import joined_ranks, local_device, was_restarted
+    from viewslots.ranks import local_device, was_restarted
+    from viewslots.training.distributed import joined_ranks
     from viewslots.training.processes import Interrupted
     from viewslots.training.run import PICTURES
 
@@ -147,16 +148,12 @@ def run_training(
 
     with ExitStack() as stack:
         opened: list[Opened] = []
-        text = ""
-        try:
-            if ranks.first:
-                opened = open_stages(run, given, device.type, fast, resume, ranks, stack)
-                text = json.dumps([stage.settings.to_json() for stage in opened])
-        finally:
-            text = ranks.tell(text)
-        if not text:
-            raise SystemExit(1)
-        stages = [RunSettings.from_json(values) for values in json.loads(text)]
+
+        def begin() -> str:
+            opened.extend(open_stages(run, given, device.type, fast, resume, ranks, stack))
+            return json.dumps([stage.settings.to_json() for stage in opened])
+
+        stages = [RunSettings.from_json(values) for values in json.loads(ranks.told(begin))]
         outcome = None
         for number, settings in enumerate(stages):
             if outcome is not None and opened:

@@ -18,8 +18,7 @@ from viewslots.data.sharded import ShardedArray, StoredArray, in_file
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import PADDING, FirstViews, ViewChoice, view_table
 from viewslots.errors import UserError
-from viewslots.types import BACKGROUND, SceneBatch
-from viewslots.types import SceneTruth as SceneTruth
+from viewslots.types import BACKGROUND, SceneBatch, SceneTruth
 
 UPLOAD_SCENES = 64
 AIMED = 0.02
@@ -166,7 +165,7 @@ def _camera_key(split: SplitArrays) -> str:
 def _require_aimed(split: SplitArrays) -> None:
     """Azimuth, elevation and distance say where a camera is only if it looks at the origin."""
     pose = np.asarray(split["pose"], np.float64)
-    real = np.arange(pose.shape[1]) < (pose.shape[1] if split.view_counts is None else split.view_counts[:, None])
+    real = np.arange(pose.shape[1]) < split.view_counts[:, None]
     position, back = pose[..., :3, 3], pose[..., :3, 2]
     apart = np.linalg.norm(np.cross(position, back), axis=-1) > AIMED * np.linalg.norm(position, axis=-1)
     if (scenes := np.flatnonzero((apart & real).any(1))).size:

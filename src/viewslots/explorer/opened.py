@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from viewslots.data.dataset import SceneDataset, SceneTruth
+from viewslots.data.dataset import SceneDataset
 from viewslots.data.presets import DATA_PRESETS
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews
@@ -17,7 +17,7 @@ from viewslots.metrics.score import METRICS, match, score_scenes
 from viewslots.scenes.spec import Scene, SceneObject
 from viewslots.scenes.tabletop.table_scene import TableScene
 from viewslots.scenes.world import World
-from viewslots.types import BACKGROUND, COVERED, Decomposition, Extent, Pictures, sides
+from viewslots.types import BACKGROUND, COVERED, Decomposition, Extent, Pictures, SceneTruth, sides
 from viewslots.viewpoints.edits import surest_first
 from viewslots.viewpoints.familiarity import unfamiliarity
 from viewslots.viewpoints.photos import Pictured

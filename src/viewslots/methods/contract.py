@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from viewslots.errors import UserError
 from viewslots.methods.config import Whole, check_fields
-from viewslots.methods.inputs import check_batch
+from viewslots.methods.inputs import check_batch, check_slots
 from viewslots.methods.pretrained import Config, Pretrained
 from viewslots.methods.schedules import Optimisation, Schedule, Scheduled
 from viewslots.types import Decomposition, SceneBatch, sides
@@ -307,6 +307,10 @@ class TrainableMethod(nn.Module, Pretrained[C], ABC):
         check_batch(batch, self.image_size, next(self.parameters()).dtype)
         if self.needs_camera and batch.camera is None:
             raise UserError(f"{self.name} must be told the cameras, and these pictures come without")
+
+    def chosen_slots(self, slots: int | None) -> int:
+        """As many as are asked for; None: as trained."""
+        return check_slots(self.slots if slots is None else slots)
 
     def check_search(self, search: Search | None) -> None:
         if search is not None and not self.searches:

@@ -64,11 +64,26 @@ def beta_kl(tau: Float[Tensor, "*shape 2"], concentration: float) -> Float[Tenso
 def presence_kl(logit_kappa: Float[Tensor, "*shape"], tau: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape"]:
     """E over rho ~ Beta(tau) of KL(Ber(kappa) || Ber(rho)), the summand of L_prs; in float64 as `beta_kl`."""
     tau_1, tau_2 = tau.double().unbind(-1)
-    logit = logit_kappa.double()
     total = (tau_1 + tau_2).digamma()
-    present = logit.sigmoid() * (F.logsigmoid(logit) - tau_1.digamma() + total)
-    absent = (-logit).sigmoid() * (F.logsigmoid(-logit) - tau_2.digamma() + total)
-    return (present + absent).to(logit_kappa.dtype)
+    return bernoulli_kl(logit_kappa.double(), tau_1.digamma() - total, tau_2.digamma() - total).to(logit_kappa.dtype)
+
+
+@full_precision
+def bernoulli_kl(
+    logit: Float[Tensor, "*shape"], log_present: Tensor | float, log_absent: Tensor | float
+) -> Float[Tensor, "*shape"]:
+    """KL(Ber(sigmoid(logit)) || p), of which the logarithms of both probabilities are given, or their expectations."""
+    present, absent = F.logsigmoid(logit) - log_present, F.logsigmoid(-logit) - log_absent
+    return logit.sigmoid() * present + (-logit).sigmoid() * absent
+
+
+TAU_FLOOR = 1e-6
+"""Paper: none. Softplus reaches 0 in float32, where lgamma and digamma have no value."""
+
+
+def beta_parameters(raw: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape 2"]:
+    """tau, from what a network says."""
+    return F.softplus(raw) + TAU_FLOOR
 
 
 @full_precision

@@ -112,7 +112,11 @@ class Optimisation:
 
     def learning_rate_at(self, step: int) -> float:
         warmup = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0
-        return float(self.learning_rate * self.decay_factor ** (step / self.decay_steps) * warmup)
+        return float(self.learning_rate * self.decay_at(step) * warmup)
+
+    def decay_at(self, step: int) -> float:
+        """What is left of the learning rate."""
+        return float(self.decay_factor ** (step / self.decay_steps))
 
     def learning_rates_at(self, step: int) -> tuple[float, ...]:
         """One for each of the method's optimisers."""

@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float, Float32, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.data.exchange.npz import NpzFile
 from viewslots.errors import UserError
 from viewslots.files import shown
@@ -36,7 +35,7 @@ from viewslots.metrics.layouts import (
     read_flag,
     unread,
 )
-from viewslots.types import BACKGROUND, COVERED, Decomposition
+from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneTruth
 
 NUMBERS_AT_ONCE = 2**25
 """Values of all arrays in memory at once, unless a single scene has more;"""

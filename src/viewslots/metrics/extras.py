@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.metrics.lpips import Lpips
 from viewslots.metrics.masks import best_overlaps, fg_ari, matched_overlaps, pixel_tables
 from viewslots.metrics.objects import (
@@ -28,7 +27,7 @@ from viewslots.metrics.objects import (
 from viewslots.metrics.score import comparisons, soft_match, tables_of
 from viewslots.metrics.segmentation import adjusted_rand, contingency, partition
 from viewslots.metrics.ssim import structural_similarity
-from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneBatch
+from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneBatch, SceneTruth
 
 SHADOW = 51
 """A background pixel lies in shadow where one object alone takes at least a fifth of the direct light (51 / 255).

@@ -16,9 +16,9 @@ from jaxtyping import Float64, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.metrics.objects import true_objects
 from viewslots.metrics.segmentation import adjusted_rand, contingency
+from viewslots.types import SceneTruth
 
 
 def pixel_tables(layer: Int[Tensor, "B M H W"], layers: int, truth: SceneTruth) -> Float64[Tensor, "B M R L"]:

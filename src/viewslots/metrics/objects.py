@@ -25,9 +25,8 @@ from jaxtyping import Bool, Float, Float64, Int, UInt8
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
-from viewslots.types import BACKGROUND
+from viewslots.types import BACKGROUND, SceneTruth
 
 UNMATCHED = -1
 PRESENT = 0.5

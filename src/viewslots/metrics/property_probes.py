@@ -14,13 +14,12 @@ from jaxtyping import Bool, Float, Float64, Int
 from scipy.optimize import minimize
 from torch import Tensor
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
 from viewslots.metrics.extras import Ratio, winning_layer
 from viewslots.metrics.masks import pixel_tables
 from viewslots.metrics.objects import UNMATCHED, assign
 from viewslots.metrics.probes import CONSTANT, HELD_OUT, Array, Predict, Standard, ridge
-from viewslots.types import Decomposition
+from viewslots.types import Decomposition, SceneTruth
 
 Value = str | float | Sequence[float]
 PROPERTIES = ("color", "shape", "size", "material")

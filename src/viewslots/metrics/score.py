@@ -35,7 +35,6 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, UInt8
 from torch import Tensor
 
-from viewslots.data.dataset import SceneTruth
 from viewslots.errors import UserError
 from viewslots.metrics.objects import (
     PairOverlaps,
@@ -52,7 +51,7 @@ from viewslots.metrics.objects import (
     visible_objects,
 )
 from viewslots.metrics.segmentation import adjusted_mutual_information, adjusted_rand, contingency, partition
-from viewslots.types import BACKGROUND, COVERED, Decomposition
+from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneTruth
 
 METRICS = ("ARI-A", "AMI-A", "ARI-O", "AMI-O", "IoU", "F1", "OCA", "OOA")
 

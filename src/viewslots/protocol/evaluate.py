@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from viewslots.data.dataset import SceneDataset, SceneTruth
+from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, HeldOutViews, LastViews
 from viewslots.errors import UserError
@@ -48,7 +48,7 @@ from viewslots.protocol.probing import (
 from viewslots.protocol.repeats import Repeats
 from viewslots.protocol.work import Work
 from viewslots.ranks import ALONE, Team
-from viewslots.types import Progress, SceneBatch
+from viewslots.types import Progress, SceneBatch, SceneTruth
 
 HELD_OUT_VIEWS = 4
 """Last pictures of a scene, whose viewpoints are estimated for the novel-view error; fewer where M leaves fewer."""

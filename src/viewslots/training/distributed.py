@@ -12,9 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from viewslots.errors import UserError
 from viewslots.ranks import Team, joined
-from viewslots.ranks import is_loss_of_contact as is_loss_of_contact
-from viewslots.ranks import local_device as local_device
-from viewslots.ranks import was_restarted as was_restarted
 from viewslots.training.state import TrainState
 
 

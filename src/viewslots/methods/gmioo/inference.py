@@ -7,21 +7,17 @@ Paper: whether refinements share networks with the first look is not said; here 
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.contract import mapped
-from viewslots.methods.distributions import relaxed_bernoulli_logit, widen
+from viewslots.methods.distributions import beta_parameters, relaxed_bernoulli_logit, widen
 from viewslots.methods.gmioo.config import EncoderStage
 from viewslots.methods.gmioo.networks import Encoder, Recurrent, connected, perceptron
 from viewslots.methods.gmioo.rendering import scale_and_shift
 from viewslots.methods.gmioo.variables import Layers, Normal, ObjectNoise, Objects, State, parted
 from viewslots.methods.schedules import Scalar
 from viewslots.methods.spatial import crop as cropped
-
-TAU_FLOOR = 1e-6
-"""Paper: none. Softplus reaches 0 in float32, where lgamma and digamma have no value."""
 
 
 def normal(values: Float[Tensor, "*N E"]) -> Normal:
@@ -112,7 +108,7 @@ class ObjectInference(nn.Module):
         found = look(cropped(seen, *scale_and_shift(z_box), self.glimpse_size))
         code = normal(self.code_head(found[0]))
         presence = widen(self.presence_head(torch.cat([full[0], found[0]], 1)))
-        tau, logit_zeta = F.softplus(presence[:, :2]) + TAU_FLOOR, presence[:, 2]
+        tau, logit_zeta = beta_parameters(presence[:, :2]), presence[:, 2]
         return Objects(
             full=full,
             crop=found,

@@ -26,7 +26,6 @@ from viewslots.methods.gmioo.variables import (
     joined,
     take,
 )
-from viewslots.methods.inputs import check_slots
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Scalar
 from viewslots.methods.single_view import PicturesOfScenes, mean_over_views
@@ -104,7 +103,7 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
         return 1 + self.config.refinements
 
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
-        (B, M), K = batch.image.shape[:2], check_slots(self.slots if slots is None else slots)
+        (B, M), K = batch.image.shape[:2], self.chosen_slots(slots)
         T, config, source = self.stages, self.config, Source(generator, self.device)
         return Noise(
             background=source.normal(B, M, T, config.background_dim),

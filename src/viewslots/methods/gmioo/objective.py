@@ -3,11 +3,10 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.methods.distributions import beta_kl, full_precision, normal_kl
+from viewslots.methods.distributions import bernoulli_kl, beta_kl, full_precision, normal_kl
 from viewslots.methods.gmioo.rendering import misfit
 from viewslots.methods.gmioo.variables import Normal, Stage
 
@@ -43,11 +42,7 @@ def stick_breaking(
 @full_precision
 def presence_kl(logit_zeta: Float[Tensor, "N K"], tau: Float[Tensor, "N K 2"]) -> Float[Tensor, "N"]:
     """E KL(Ber(zeta_k) || Ber(prod_{j<=k} nu_j)), bounded from above, nearest object first; in float64 as `beta_kl`."""
-    logit = logit_zeta.double()
-    log_present, log_absent = stick_breaking(tau.double())
-    present = logit.sigmoid() * (F.logsigmoid(logit) - log_present)
-    absent = (-logit).sigmoid() * (F.logsigmoid(-logit) - log_absent)
-    return (present + absent).sum(1).to(tau.dtype)
+    return bernoulli_kl(logit_zeta.double(), *stick_breaking(tau.double())).sum(1).to(tau.dtype)
 
 
 @full_precision

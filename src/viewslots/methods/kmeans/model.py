@@ -15,6 +15,7 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.methods.contract import Search
+from viewslots.methods.inputs import check_slots
 from viewslots.types import Decomposition, SceneBatch
 
 PLACE_WEIGHT = 0.5
@@ -61,8 +62,9 @@ class KMeansMethod:
     ) -> KMeansAnswer:
         if search is not None:
             raise UserError("kmeans has no search of answers: leave out --starts, --spare, --looks and --refine")
-        if slots is None or slots < 1:
-            raise UserError(f"k-means needs a number of slots of at least 1, not {slots}; give --slots")
+        if slots is None:
+            raise UserError("k-means needs a number of slots; give --slots")
+        check_slots(slots)
         points, weight = scene_points(batch)
         centres = best_centres(points, weight, slots + 1, generator)
         distance = squared_distances(points, centres)

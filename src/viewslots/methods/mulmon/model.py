@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from viewslots.methods.contract import Answer, FastTwin, Losses, Precision, Search, TrainableMethod
 from viewslots.methods.fast.half import view_of
-from viewslots.methods.inputs import check_slots
 from viewslots.methods.layers import start_as_torch
 from viewslots.methods.mulmon.config import MulmonConfig
 from viewslots.methods.mulmon.fast import fold_decoder
@@ -156,7 +155,7 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         observed: int,
     ) -> MulmonNoise:
         """With views in a given order, `observed` of them observed."""
-        (B, M), L = batch.image.shape[:2], check_slots(self.slots if slots is None else slots) + 1
+        (B, M), L = batch.image.shape[:2], self.chosen_slots(slots) + 1
         source, T, D = Source(generator, self.device), self.config.iterations, self.config.latent_dim
         return MulmonNoise(
             order=order,

@@ -9,6 +9,5 @@ from viewslots.methods.schedules import Optimisation, linear
 class LinearDecay(Optimisation):
     """lr(step) = lr0 * (1 - (1 - factor) * min(step / decay_steps, 1)) * min(step / warmup_steps, 1)."""
 
-    def learning_rate_at(self, step: int) -> float:
-        warmup = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0
-        return self.learning_rate * linear(1.0, self.decay_factor, step / self.decay_steps) * warmup
+    def decay_at(self, step: int) -> float:
+        return linear(1.0, self.decay_factor, step / self.decay_steps)

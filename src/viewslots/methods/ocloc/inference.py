@@ -7,13 +7,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from viewslots.methods.distributions import full_precision, widen
+from viewslots.methods.distributions import beta_parameters, full_precision, widen
 from viewslots.methods.layers import FeatureNetwork, MultiLayerPerceptron
 from viewslots.methods.ocloc.networks import NormalisedLinear, SlotUpdate
 from viewslots.methods.ocloc.variables import Noise, Posterior
-
-TAU_FLOOR = 1e-6
-"""Paper: none. Softplus reaches 0 in float32, where lgamma and digamma have no value."""
 
 
 @full_precision
@@ -200,7 +197,7 @@ class Inference(nn.Module):
             log_sigma_bck=log_sigma_bck,
             mu_attr=self.with_room(mu_attr),
             log_sigma_attr=self.with_room(log_sigma_attr),
-            tau=F.softplus(tau) + TAU_FLOOR,
+            tau=beta_parameters(tau),
             logit_kappa=logit_kappa.squeeze(-1),
             log_pi=log_pi,
             background_index=background_index,

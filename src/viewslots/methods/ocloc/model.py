@@ -131,7 +131,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
 
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
         """All the randomness of one pass over `batch` with K = `slots` (default: as trained)."""
-        (B, M, _, H, W), K = batch.image.shape, check_slots(self.config.slots if slots is None else slots)
+        (B, M, _, H, W), K = batch.image.shape, self.chosen_slots(slots)
         check_views(M)
         config, source, axes = self.config, Source(generator, self.device), self.inference.view_codes.axes(K + 1)
         return Noise(
@@ -191,7 +191,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     ) -> "OclocAnswer":
         """Plain: Algorithm 1 and a sample of the latents, as in the paper. Searched: the shortest description found."""
         self.check(batch)
-        K, annealing = check_slots(self.config.slots if slots is None else slots), self.annealed()
+        K, annealing = self.chosen_slots(slots), self.annealed()
         draws = [K] if search is None else search.slots_of_draws(K)
         noises = [self.draw_latent_noise(batch, generator, number) for number in draws]
         if search is None:

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from viewslots.methods.contract import FastTwin, Losses, Precision, Search, TrainableMethod
 from viewslots.methods.distributions import full_precision
-from viewslots.methods.inputs import check_slots
 from viewslots.methods.layers import FeatureNetwork
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Scheduled
@@ -85,7 +84,7 @@ class SlotAttention(
 
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> SlotNoise:
         """For K = `slots` objects, hence K + 1 slots."""
-        (B, M), K = batch.image.shape[:2], check_slots(self.slots if slots is None else slots)
+        (B, M), K = batch.image.shape[:2], self.chosen_slots(slots)
         size = (B, M, K + 1, self.config.slot_dim)
         return SlotNoise(Source(generator, self.device).normal(*size))
 

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.methods.contract import Answer, Gather, Losses, Search, TrainableMethod, adam_options
-from viewslots.methods.inputs import check_slots
 from viewslots.methods.layers import start_as_torch
 from viewslots.methods.noise import Source
 from viewslots.methods.schedules import Optimisation
@@ -58,7 +57,7 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
 
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> SpaceNoise:
         """For all cells, however many `slots` are asked for."""
-        check_slots(self.slots if slots is None else slots)
+        self.chosen_slots(slots)
         source, config = Source(generator, self.device), self.config
         B, M, K, J = *batch.image.shape[:2], config.slots, config.components
         return SpaceNoise(

@@ -13,7 +13,7 @@ from viewslots.methods.space.background import Components, log_mask
 from viewslots.methods.space.config import SpaceConfig
 from viewslots.methods.space.rendering import Layers
 from viewslots.methods.space.schedule import SpaceAnnealing
-from viewslots.methods.space.variables import CellPosterior, Gaussian, bernoulli_kl, gaussian_kl
+from viewslots.methods.space.variables import CellPosterior, Gaussian, gaussian_kl, presence_kl
 
 BOUNDARY_SIGMA = 0.7
 
@@ -64,7 +64,7 @@ def between(start: float, end: float, share: Scalar) -> Scalar:
 def foreground_kl(cells: CellPosterior, what: Gaussian, priors: Priors) -> dict[str, Float[Tensor, "N"]]:
     """Of all cells, present or not."""
     return {
-        "presence": bernoulli_kl(cells.presence_logit, priors.presence).sum(1),
+        "presence": presence_kl(cells.presence_logit, priors.presence).sum(1),
         "depth": gaussian_kl(cells.depth.mean, cells.depth.std, 0.0, 1.0).sum(1),
         "scale": gaussian_kl(cells.scale.mean, cells.scale.std, priors.scale_mean, priors.scale_std).sum(1),
         "shift": gaussian_kl(cells.shift.mean, cells.shift.std, 0.0, 1.0).sum(1),

@@ -66,5 +66,4 @@ class SpaceOptimisation(Optimisation):
     clip_norm: Amount = 1.0
 
     def learning_rates_at(self, step: int) -> tuple[float, ...]:
-        decay = self.decay_factor ** (step / self.decay_steps)
-        return self.learning_rate_at(step), self.background_rate * decay
+        return self.learning_rate_at(step), self.background_rate * self.decay_at(step)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.methods.distributions import full_precision, widen
+from viewslots.methods.distributions import bernoulli_kl, full_precision, widen
 from viewslots.methods.schedules import Scalar
 
 
@@ -41,11 +41,9 @@ def gaussian_kl(
     return (0.5 * (ratio.square() + distance.square() - 1) - ratio.log()).sum(-1)
 
 
-@full_precision
-def bernoulli_kl(logit: Float[Tensor, "*axes"], prior: Scalar) -> Float[Tensor, "*axes"]:
+def presence_kl(logit: Float[Tensor, "*axes"], prior: Scalar) -> Float[Tensor, "*axes"]:
     """KL(Bernoulli(sigmoid(logit)) || Bernoulli(prior))."""
-    present, absent = F.logsigmoid(logit) - logarithm(prior), F.logsigmoid(-logit) - logarithm(1 - prior)
-    return logit.sigmoid() * present + (-logit).sigmoid() * absent
+    return bernoulli_kl(logit, logarithm(prior), logarithm(1 - prior))
 
 
 def logarithm(value: Scalar) -> Scalar:
