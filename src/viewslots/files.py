@@ -24,6 +24,8 @@ from viewslots.errors import UserError
 JSON_LIMIT = 4 * 2**20
 """No JSON file of ours comes near 4 MiB; reading one that does is refused."""
 
+CONFIG, ORIGIN, RUN_KIND = "config.json", "run.json", "viewslots run"
+"""Of a run folder: what it was asked for, a copy of that inside a kept model, and how it says that it is a run."""
 FIRST = "first"
 """Folder of the stage before inside a run of several, and its settings in the other's config.json."""
 METRICS_FILE = "metrics.jsonl"
@@ -244,6 +246,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path}: holds {type(value).__name__} where an object is expected")
     return value
+
+
+def is_run(folder: Path) -> bool:
+    """A run folder, not a saved model."""
+    return bool(read_json(folder / CONFIG).get("kind") == RUN_KIND)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

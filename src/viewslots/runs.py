@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from viewslots.errors import UserError
-from viewslots.files import FIRST, read_json, shown
+from viewslots.files import CONFIG, FIRST, ORIGIN, is_run, read_json, shown
 from viewslots.methods.contract import TrainableMethod
 from viewslots.methods.pretrained import WEIGHTS_FILE
 from viewslots.methods.registry import load_model
@@ -15,8 +15,6 @@ Model = TrainableMethod[Any]
 Which = Literal["best", "last"]
 HUB = "hf:"
 """Before OWNER/NAME of the Hugging Face Hub; nothing else goes to the network."""
-CONFIG, RUN_KIND, ORIGIN = "config.json", "viewslots run", "run.json"
-"""As training/run.py writes them."""
 
 
 def load_run(source: str | Path, *, which: Which = "best") -> Model:
@@ -24,7 +22,7 @@ def load_run(source: str | Path, *, which: Which = "best") -> Model:
     if isinstance(source, str) and source.startswith(HUB):
         return _from_hub(source)
     folder = find_run(source)
-    return _kept_model(folder, which) if _is_run(folder) else load_model(folder)
+    return _kept_model(folder, which) if is_run(folder) else load_model(folder)
 
 
 def run_preset(source: str | Path) -> dict[str, Any]:
@@ -35,7 +33,7 @@ def run_preset(source: str | Path) -> dict[str, Any]:
     if isinstance(source, str) and source.startswith(HUB):
         return {}
     folder = find_run(source)
-    file = folder / (CONFIG if _is_run(folder) else ORIGIN)
+    file = folder / (CONFIG if is_run(folder) else ORIGIN)
     config = read_json(file).get("config") if file.is_file() else {}
     if not isinstance(config, dict):
         raise UserError(f"{file}: damaged ('config' is {shown(config)})")
@@ -74,10 +72,6 @@ def _from_hub(source: str) -> Model:
     if Path(name).is_dir():
         raise UserError(f"{source}: {name} is a folder here as well; give ./{name} for that, or go to another folder")
     return load_model(name)
-
-
-def _is_run(folder: Path) -> bool:
-    return bool(read_json(folder / CONFIG).get("kind") == RUN_KIND)
 
 
 def _kept_model(run: Path, which: Which) -> Model:

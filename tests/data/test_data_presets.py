@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from viewslots.data.names import DATA_SETS
 from viewslots.data.presets import DATA_PRESETS, data_preset
 from viewslots.errors import UserError
 from viewslots.scenes.clevr import CLEVR_M
@@ -24,7 +25,8 @@ PAPER = {
 
 def test_names() -> None:
     assert set(DATA_PRESETS) == set(PAPER) | {"clevr-mixed", "tiny-clevr"} | set(TABLETOP)
-    assert len({preset.about for preset in DATA_PRESETS.values()}) == 12
+    assert set(DATA_SETS) == set(DATA_PRESETS)
+    assert len(set(DATA_SETS.values())) == 12
 
 
 def test_tiny_scenes_have_three_objects_in_sight() -> None:

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from viewslots.errors import UserError
-from viewslots.methods.noise import Source
-from viewslots.methods.ocloc.boxes import LEAST_HALF, OUTSIDE, WIDER, boxes_around, misfit, placed, told_boxes
+from viewslots.methods.noise import Sampler
+from viewslots.methods.ocloc.boxes import LEAST_HALF, OUTSIDE, WIDER, box_distance, boxes_around, placed, told_boxes
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.variables import Decoded
@@ -89,20 +89,20 @@ def decoded(shapes: Tensor, boxes: Tensor) -> Decoded:
     return Decoded(torch.zeros(1, 3, H, W), objects, torch.zeros(1, 1, K), torch.zeros(1, 1, K, 2), boxes[None, None])
 
 
-def test_misfit_by_hand() -> None:
+def test_box_distance_by_hand() -> None:
     """A square of 8x8 pixels of 32x32, around column 8 and row 20: standard deviation sqrt(63 / 12) pixels."""
     logit = torch.full((1, 32, 32), -50.0)
     logit[0, 16:24, 4:12] = 50.0
     right = torch.tensor([[3 * (63 / 12) ** 0.5 / 16] * 2 + [8 / 16 - 1, 20 / 16 - 1]])
-    assert misfit(decoded(logit, right)).item() == pytest.approx(0, abs=1e-6)
+    assert box_distance(decoded(logit, right)).item() == pytest.approx(0, abs=1e-6)
     off = right + torch.tensor([[0.1, 0.2, -0.3, 0.0]])
-    assert misfit(decoded(logit, off)).item() == pytest.approx(0.01 + 0.04 + 0.09, rel=1e-3)
+    assert box_distance(decoded(logit, off)).item() == pytest.approx(0.01 + 0.04 + 0.09, rel=1e-3)
 
 
 def test_only_boxes_are_drawn_to_shapes() -> None:
     logit = torch.randn(2, 16, 16, generator=generator()).requires_grad_()
     boxes = torch.rand(2, 4, generator=generator(1)).requires_grad_()
-    misfit(decoded(logit, boxes)).sum().backward()
+    box_distance(decoded(logit, boxes)).sum().backward()
     assert boxes.grad is not None
     assert boxes.grad.abs().min() > 0
     assert logit.grad is None or not logit.grad.any()
@@ -114,7 +114,7 @@ def some_batch() -> SceneBatch:
 
 
 @pytest.mark.parametrize("kind", [Ocloc, Umbra])
-def test_misfit_is_part_of_the_loss_over_real_views(kind: type[Ocloc]) -> None:
+def test_box_distance_is_part_of_the_loss_over_real_views(kind: type[Ocloc]) -> None:
     config = BOXED if kind is Ocloc else UmbraConfig(**vars(BOXED))
     batch, prices = some_batch(), []
     for fit in (50.0, 80.0):
@@ -122,7 +122,7 @@ def test_misfit_is_part_of_the_loss_over_real_views(kind: type[Ocloc]) -> None:
         noise = model.draw_noise(batch, generator(2))
         prices.append(model.elbo(batch, model.annealed(), noise).costs)
     latents = model.sample(model.infer_posterior(batch, noise), noise, model.annealed())
-    found = misfit(model.generation(latents))
+    found = box_distance(model.generation(latents))
     assert torch.allclose(prices[1] - prices[0], 30 * torch.stack([found[0].sum(), found[1, 0].sum()]), rtol=1e-4)
 
 
@@ -166,7 +166,7 @@ def test_boxes_shrink_around_what_is_drawn() -> None:
         made, disc = drawn(1.2 * torch.rand(32, 2, generator=draws) - 0.6)
         error = F.binary_cross_entropy_with_logits(made.objects[:, 0], disc, reduction="none").sum((1, 2))
         optimiser.zero_grad()
-        (error + 50 * misfit(made).flatten()).mean().backward()
+        (error + 50 * box_distance(made).flatten()).mean().backward()
         optimiser.step()
     place = torch.tensor([[-0.5, 0.3], [0.4, -0.4]])
     made, disc = drawn(place)
@@ -179,7 +179,7 @@ def test_boxes_shrink_around_what_is_drawn() -> None:
 
 def test_boxes_begin_as_nearly_the_picture_whatever_the_code() -> None:
     model = Ocloc(BOXED, generator())
-    latents = model.generation.prior(2, 3, 4, 1.0, Source(generator(1), torch.device("cpu")))
+    latents = model.generation.prior(2, 3, 4, 1.0, Sampler(generator(1), torch.device("cpu")))
     found = model.generation(latents).boxes
     assert found is not None
     assert torch.equal(found, told_boxes(torch.zeros(2, 3, 4, 3), (16, 16)))

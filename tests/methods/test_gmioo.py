@@ -40,7 +40,7 @@ from viewslots.methods.gmioo.presets import (
     SCHEDULE,
     TINY,
 )
-from viewslots.methods.gmioo.rendering import misfit
+from viewslots.methods.gmioo.rendering import scaled_error
 from viewslots.methods.gmioo.schedule import Annealing, GmiooSchedule
 from viewslots.methods.gmioo.variables import Layers, Noise, ObjectNoise, Stage, take
 from viewslots.types import SceneBatch
@@ -105,7 +105,7 @@ def numbers(value: Tensor) -> Array:
 # Depth order and occlusion, pixel by pixel.
 
 
-def slow_order(shape: Array, misfits: Array, presence: Array) -> list[int]:
+def slow_order(shape: Array, scaled_errors: Array, presence: Array) -> list[int]:
     """One picture: [K, H, W]."""
     left, order, visible = list(range(len(shape))), [], [item.copy() for item in shape]
     while left:
@@ -114,7 +114,7 @@ def slow_order(shape: Array, misfits: Array, presence: Array) -> list[int]:
             area = error = peak = 0.0
             for place in np.ndindex(shape.shape[1:]):
                 area += visible[k][place]
-                error += visible[k][place] * misfits[k][place]
+                error += visible[k][place] * scaled_errors[k][place]
                 peak = max(peak, visible[k][place])
             scores[k] = peak * presence[k] * math.exp(-error / area)
         chosen = max(left, key=lambda k: scores[k])
@@ -129,10 +129,10 @@ def slow_order(shape: Array, misfits: Array, presence: Array) -> list[int]:
 def test_order_is_that_of_a_slow_loop(seed: int) -> None:
     N, K = 4, 5
     shape = doubles(N, K, 6, 5, seed=seed) ** 3
-    misfits, presence = 4 * doubles(N, K, 6, 5, seed=seed + 10), doubles(N, K, seed=seed + 20)
-    found = greedy_order(shape, misfits, presence)
+    scaled_errors, presence = 4 * doubles(N, K, 6, 5, seed=seed + 10), doubles(N, K, seed=seed + 20)
+    found = greedy_order(shape, scaled_errors, presence)
     for n in range(N):
-        assert found[n].tolist() == slow_order(*(numbers(value[n]) for value in (shape, misfits, presence)))
+        assert found[n].tolist() == slow_order(*(numbers(value[n]) for value in (shape, scaled_errors, presence)))
     assert len({tuple(row) for row in found.tolist()}) > 1
 
 
@@ -144,18 +144,18 @@ def test_the_object_that_is_seen_where_both_are_is_in_front() -> None:
     image = torch.zeros(1, 3, 6, 6)
     image[0, :, :4, :4], image[0, :, 2:, 2:] = red[:, None, None], blue[:, None, None]
     appearance = torch.stack([red, blue])[None, :, :, None, None].expand(1, 2, 3, 6, 6)
-    misfits = misfit(image[:, None], appearance, 0.3)
+    scaled_errors = scaled_error(image[:, None], appearance, 0.3)
     presence = torch.ones(1, 2)
-    assert greedy_order(shape, misfits, presence).tolist() == [[1, 0]]
-    assert greedy_order(shape.flip(1), misfits.flip(1), presence).tolist() == [[0, 1]]
+    assert greedy_order(shape, scaled_errors, presence).tolist() == [[1, 0]]
+    assert greedy_order(shape.flip(1), scaled_errors.flip(1), presence).tolist() == [[0, 1]]
     # However well it would fit, an object that is absent hides nothing and comes last.
-    assert greedy_order(shape, misfits, torch.tensor([[1.0, 0.0]])).tolist() == [[0, 1]]
+    assert greedy_order(shape, scaled_errors, torch.tensor([[1.0, 0.0]])).tolist() == [[0, 1]]
 
 
 def test_order_among_objects_that_hardly_fit() -> None:
-    """Far beyond where exp(-misfit) is zero in float32, the better fit is still in front."""
-    misfits = torch.tensor([500.0, 300.0, 400.0])[None, :, None, None].expand(1, 3, 4, 4)
-    assert greedy_order(torch.full((1, 3, 4, 4), 0.01), misfits, torch.ones(1, 3)).tolist() == [[1, 2, 0]]
+    """Far beyond where exp(-scaled_error) is zero in float32, the better fit is still in front."""
+    scaled_errors = torch.tensor([500.0, 300.0, 400.0])[None, :, None, None].expand(1, 3, 4, 4)
+    assert greedy_order(torch.full((1, 3, 4, 4), 0.01), scaled_errors, torch.ones(1, 3)).tolist() == [[1, 2, 0]]
 
 
 def test_masks_are_what_is_left_of_the_picture() -> None:
@@ -219,7 +219,7 @@ def test_likelihood_is_that_of_a_mixture_of_layers() -> None:
     N, L, sigma = 2, 3, 0.3
     masks, colours, image = doubles(N, L, 4, 5).softmax(1), doubles(N, L, 3, 4, 5, seed=1), doubles(N, 3, 4, 5, seed=2)
     masks[0, 1] = 0  # as of an object that is absent
-    found = mixture_nll(masks, misfit(image[:, None], colours, sigma))
+    found = mixture_nll(masks, scaled_error(image[:, None], colours, sigma))
     constant = 4 * 5 * 3 * math.log(sigma * math.sqrt(2 * math.pi))
     for n in range(N):
         total = 0.0
@@ -329,21 +329,21 @@ def test_kls_are_those_of_torch() -> None:
 
 def test_delicate_parts_leave_autocast() -> None:
     """The same to the last bit: order, masks, likelihood and divergences."""
-    shape, misfits, presence = torch.rand(2, 3, 6, 6), 9 * torch.rand(2, 3, 6, 6), torch.rand(2, 3)
+    shape, scaled_errors, presence = torch.rand(2, 3, 6, 6), 9 * torch.rand(2, 3, 6, 6), torch.rand(2, 3)
     tau, values = 0.3 + torch.rand(2, 3, 2), torch.randn(2, 3, 4)
-    layers = Layers(shape, torch.rand(2, 3, 3, 6, 6), shape, misfits)
+    layers = Layers(shape, torch.rand(2, 3, 3, 6, 6), shape, scaled_errors)
 
     def everything() -> list[Tensor]:
         masks = perceived_masks(shape, presence)
         return [
-            greedy_order(shape, misfits, presence),
+            greedy_order(shape, scaled_errors, presence),
             masks,
             composite(masks, layers.appearance[:, 0], layers.appearance),
             *surroundings(presence, layers.appearance[:, 0], layers),
-            mixture_nll(masks, torch.cat([misfits, misfits[:, :1]], 1)),
+            mixture_nll(masks, torch.cat([scaled_errors, scaled_errors[:, :1]], 1)),
             presence_kl(presence, tau),
             box_kl(values, values, -0.5, 0.5, 0.5),
-            misfit(shape, shape + 0.1, 0.3),
+            scaled_error(shape, shape + 0.1, 0.3),
         ]
 
     expected = everything()
@@ -665,9 +665,9 @@ class Twin:
         self, picture: Tensor, objects: list[dict[str, Any]]
     ) -> tuple[list[dict[str, Any]], list[Tensor], Tensor]:
         if objects:
-            misfits = [(self.image - one["appearance"]).square().sum(0) / (2 * 0.3**2) for one in objects]
+            scaled_errors = [(self.image - one["appearance"]).square().sum(0) / (2 * 0.3**2) for one in objects]
             shapes, presence = [one["shape"] for one in objects], [one["presence"] for one in objects]
-            order = slow_order(*(numbers(torch.stack(values)) for values in (shapes, misfits, presence)))
+            order = slow_order(*(numbers(torch.stack(values)) for values in (shapes, scaled_errors, presence)))
             objects = [objects[k] for k in order]
         return objects, *self.stack(picture, objects)
 
@@ -738,7 +738,7 @@ def test_the_terms_of_a_stage() -> None:
     errors = (image - stage.background.picture).square().sum(1) / (2 * 0.3**2)
     torch.testing.assert_close(terms["guide"], errors.sum((1, 2)))
     torch.testing.assert_close(
-        terms["nll"], mixture_nll(stage.masks, torch.cat([errors[:, None], stage.layers.misfit], 1))
+        terms["nll"], mixture_nll(stage.masks, torch.cat([errors[:, None], stage.layers.scaled_error], 1))
     )
     torch.testing.assert_close(terms["code"], normal_kl(objects.code.mu, objects.code.log_sigma).sum(1))
     torch.testing.assert_close(terms["nu"], beta_kl(objects.tau, 3.5).sum(1))

@@ -14,7 +14,7 @@ from torch.distributions import Bernoulli, Beta, Normal, RelaxedBernoulli, kl_di
 
 from viewslots.experiments import experiment
 from viewslots.methods.distributions import beta_kl, normal_kl, presence_kl, relaxed_bernoulli_logit
-from viewslots.methods.noise import Source
+from viewslots.methods.noise import Sampler
 from viewslots.methods.ocloc.compositing import compactness_noise, composite, perceived_shapes
 from viewslots.methods.ocloc.config import NvilConfig
 from viewslots.methods.ocloc.inference import slot_attention
@@ -64,7 +64,7 @@ def perceived_by_loop(z_shp: Tensor, z_prs: Tensor, order: Tensor, softness: flo
 
 @pytest.mark.parametrize("softness", [10.0, 0.5, 0.05])
 def test_perceived_shapes_follow_the_equation(softness: float) -> None:
-    source = Source(generator(), torch.device("cpu"))
+    source = Sampler(generator(), torch.device("cpu"))
     logit_shp, logit_prs, order = source.normal(2, 2, 4, 3, 3) * 3, source.normal(2, 4) * 2, source.normal(2, 2, 4)
     found = perceived_shapes(logit_shp.double(), logit_prs.double(), order.double(), softness)
     expected = perceived_by_loop(logit_shp.double().sigmoid(), logit_prs.double().sigmoid(), order.double(), softness)
@@ -74,7 +74,7 @@ def test_perceived_shapes_follow_the_equation(softness: float) -> None:
 
 
 def test_perceived_shapes_of_binary_latents_follow_the_equation() -> None:
-    source = Source(generator(1), torch.device("cpu"))
+    source = Sampler(generator(1), torch.device("cpu"))
     z_shp, z_prs = source.uniform(2, 2, 4, 5, 5) < 0.4, source.uniform(2, 4) < 0.7
     logits = [torch.where(z, torch.inf, -torch.inf) for z in (z_shp, z_prs)]
     order = source.normal(2, 2, 4)
@@ -83,7 +83,7 @@ def test_perceived_shapes_of_binary_latents_follow_the_equation() -> None:
 
 
 def test_perceived_shapes_are_a_partition() -> None:
-    source = Source(generator(2), torch.device("cpu"))
+    source = Sampler(generator(2), torch.device("cpu"))
     s = perceived_shapes(source.normal(3, 2, 5, 8, 8) * 20, source.normal(3, 5) * 20, source.normal(3, 2, 5) * 20, 0.5)
     assert float(s.min()) >= 0
     assert worst(s.sum(2), torch.ones(3, 2, 8, 8)) < 1e-6
@@ -97,7 +97,7 @@ def test_almost_certain_objects_leave_a_trace_of_background() -> None:
 
 def test_perceived_shapes_become_one_hot_as_softness_vanishes() -> None:
     """Binary z and distinct orders: the nearest of the covering objects takes the pixel, else the background."""
-    source = Source(generator(3), torch.device("cpu"))
+    source = Sampler(generator(3), torch.device("cpu"))
     z_shp, z_prs = source.uniform(2, 2, 4, 6, 6) < 0.5, source.uniform(2, 4) < 0.8
     order = torch.stack([torch.randperm(4, generator=generator(i)).float() for i in range(4)]).view(2, 2, 4) * 0.1
     s = perceived_shapes(*[torch.where(z, torch.inf, -torch.inf) for z in (z_shp, z_prs)], order, 1e-4)
@@ -121,7 +121,7 @@ def test_uncovered_pixel_is_background_with_finite_gradients() -> None:
 
 
 def test_composite_is_the_sum_over_layers() -> None:
-    source = Source(generator(4), torch.device("cpu"))
+    source = Sampler(generator(4), torch.device("cpu"))
     s, a = source.uniform(2, 2, 4, 3, 3).softmax(2), source.normal(2, 2, 4, 3, 3, 3)
     expected = torch.einsum("bmlhw,bmlchw->bmchw", s, a)
     assert worst(composite(s, a[:, :, 0], a[:, :, 1:]), expected) < 1e-6
@@ -150,7 +150,7 @@ def test_compactness_noise_in_a_wide_picture_grows_alike_in_all_directions() -> 
 
 
 def test_normal_divergence_matches_torch() -> None:
-    source = Source(generator(5), torch.device("cpu"))
+    source = Sampler(generator(5), torch.device("cpu"))
     mu, log_sigma = source.normal(4, 6) * 3, source.normal(4, 6) * 2
     expected = kl_divergence(Normal(mu, log_sigma.exp()), Normal(0.0, 1.0)).sum(-1)
     assert torch.allclose(normal_kl(mu, log_sigma), expected, rtol=1e-5)
@@ -195,7 +195,7 @@ def test_divergences_stay_finite_at_extremes() -> None:
 
 def test_relaxed_samples_match_bernoulli_frequencies() -> None:
     """At a low temperature, within five standard errors; and at any temperature the law of torch's RelaxedBernoulli."""
-    source, count = Source(generator(6), torch.device("cpu")), 100_000
+    source, count = Sampler(generator(6), torch.device("cpu")), 100_000
     for probability in (0.02, 0.3, 0.9):
         logit = torch.full((count,), probability).logit()
         z = relaxed_bernoulli_logit(logit, source.logistic(count), 0.01).sigmoid()
@@ -302,7 +302,7 @@ def test_background_is_moved_to_the_front_and_the_rest_keep_their_order(model: O
 def test_background_index_is_a_sample_of_pi(model: Ocloc) -> None:
     batch, noise = case(model, B=1)
     log_pi = model.infer_posterior(batch, noise).log_pi.expand(40_000, -1)
-    drawn = (log_pi + Source(generator(7), torch.device("cpu")).gumbel(40_000, 4)).argmax(-1)
+    drawn = (log_pi + Sampler(generator(7), torch.device("cpu")).gumbel(40_000, 4)).argmax(-1)
     shares = torch.bincount(drawn, minlength=4) / 40_000
     assert worst(shares, log_pi[0].exp()) < 5 * 0.5 / 200
     chosen = (log_pi[:1] + noise.background).argmax(-1)
@@ -501,7 +501,7 @@ def test_baseline_gradient_pulls_towards_the_reward(model: Ocloc) -> None:
 def test_prior_of_the_number_of_objects() -> None:
     """rho ~ Beta(alpha / K, 1): every slot is present with probability alpha / (alpha + K)."""
     model = Ocloc(SMALL)
-    latents = model.generation.prior(20_000, 1, 4, 3.0, Source(generator(8), torch.device("cpu")))
+    latents = model.generation.prior(20_000, 1, 4, 3.0, Sampler(generator(8), torch.device("cpu")))
     share = float(latents.z_prs.mean())
     assert abs(share - 3 / (3 + 4)) < 5 * 0.5 / 80_000**0.5
     assert set(latents.z_prs.unique().tolist()) == {0.0, 1.0}
@@ -585,7 +585,7 @@ def test_bfloat16_gives_the_same_loss(method: type[Ocloc] | type[PerView]) -> No
 
 def test_delicate_parts_leave_autocast(model: Ocloc) -> None:
     """Attention, divergences and compositing give the same in autocast as outside it, to the last bit."""
-    source = Source(generator(13), torch.device("cpu"))
+    source = Sampler(generator(13), torch.device("cpu"))
     keys, queries = source.normal(1, 2, 9, 8), source.normal(1, 2, 4, 8)
     tau, logit = source.uniform(3, 2) * 3, source.normal(3)
     shapes = source.normal(1, 2, 3, 4, 4), source.normal(1, 3), source.normal(1, 2, 3)
@@ -607,7 +607,7 @@ def test_delicate_parts_leave_autocast(model: Ocloc) -> None:
 
 def test_attention_is_the_equation() -> None:
     """Lines 8 and 9: softmax over slots, then each slot's weights divided by their sum over pixels, no epsilon."""
-    source = Source(generator(14), torch.device("cpu"))
+    source = Sampler(generator(14), torch.device("cpu"))
     keys, queries = source.normal(2, 2, 9, 8).double(), source.normal(2, 2, 4, 8).double() * 3
     a = ((keys @ queries.transpose(-1, -2)) / 8**0.5).softmax(-1)
     expected = (a / a.sum(2, keepdim=True)).transpose(-1, -2)

@@ -145,7 +145,7 @@ def test_the_cost_of_any_choice(model: Ocloc, monkeypatch: pytest.MonkeyPatch) -
     whole = Drawn(model, batch, posterior, annealing).length(torch.tensor([[True] * 3] * 2))
     there = replace(latents, logit_prs=torch.full_like(latents.logit_prs, torch.inf))
     described = model.description_length(batch, posterior, there, annealing)
-    torch.testing.assert_close(whole + model.frame_costs(batch, posterior), described)
+    torch.testing.assert_close(whole + model.background_and_view_kl(batch, posterior), described)
 
 
 # Which start is taken.

@@ -149,10 +149,10 @@ class Row:
     ) -> Tensor:
         layers = self.layers(latents)
         prices = latents.z_prs * self.object_costs(posterior, annealing)
-        views = self.frame_costs(batch, posterior)
+        views = self.background_and_view_kl(batch, posterior)
         return self.reconstruction_cost(batch, layers, latents, annealing) + prices.sum(1) + views
 
-    def frame_costs(self, batch: SceneBatch, posterior: Posterior) -> Tensor:
+    def background_and_view_kl(self, batch: SceneBatch, posterior: Posterior) -> Tensor:
         return posterior.mu_view.square().sum((1, 2))
 
     def for_choices(self, posterior: Posterior) -> Posterior:

@@ -499,7 +499,7 @@ def test_a_start_that_came_to_nothing_is_not_the_best(model: Umbra, monkeypatch:
     noises = [model.draw_latent_noise(batch, state) for _ in range(4)]
     ends = [model.infer_posterior(batch, still(noise)) for noise in noises]
     lengths = 1e7 * torch.tensor([[torch.nan, 2.0], [5.0, torch.nan], [9.0, 9.0], [9.0, 9.0]])
-    monkeypatch.setattr(model, "frame_costs", lambda *given: lengths.flatten())
+    monkeypatch.setattr(model, "background_and_view_kl", lambda *given: lengths.flatten())
     found = searched(model, batch, noises, model.annealed(), Search(4))
     assert torch.equal(found.mu_bck, torch.stack([ends[1].mu_bck[0], ends[0].mu_bck[1]]))
     expected = torch.stack([ends[1].mu_attr[0], ends[0].mu_attr[1]])

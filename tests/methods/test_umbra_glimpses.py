@@ -11,7 +11,7 @@ from torch import Tensor
 from viewslots.errors import UserError
 from viewslots.methods.contract import Search
 from viewslots.methods.distributions import normal_kl
-from viewslots.methods.noise import Source
+from viewslots.methods.noise import Sampler
 from viewslots.methods.ocloc.boxes import placed
 from viewslots.methods.ocloc.choice import Drawn, most_likely
 from viewslots.methods.ocloc.config import StartConfig
@@ -460,7 +460,7 @@ def test_what_is_drawn_without_details_and_with_them() -> None:
     given = plain.weights_from(model)
     assert given is not None
     plain.load_state_dict(given)
-    latents = model.generation.prior(2, 2, 3, 4.5, Source(generator(4), torch.device("cpu")))
+    latents = model.generation.prior(2, 2, 3, 4.5, Sampler(generator(4), torch.device("cpu")))
     assert latents.z_attr.shape == (2, 3, 8)
     codes = latents.z_attr[..., :5]
     known = plain.generation(replace(latents, z_attr=codes))
@@ -559,7 +559,7 @@ def test_what_is_there_is_chosen_without_details_that_views_tell(config: UmbraCo
         posterior, mu_attr=posterior.mu_attr[..., known], log_sigma_attr=posterior.log_sigma_attr[..., known]
     )
     chosen = replace(most_likely(bare), logit_prs=binary_logit(choice))
-    expected = model.description_length(batch, bare, chosen, annealing) - model.frame_costs(batch, bare)
+    expected = model.description_length(batch, bare, chosen, annealing) - model.background_and_view_kl(batch, bare)
     torch.testing.assert_close(lengths[0], expected)
     assert torch.equal(pruned(model, batch, other, annealing).mu_attr, other.mu_attr)
 

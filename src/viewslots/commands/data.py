@@ -7,31 +7,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 from tyro.extras import literal_type_from_choices
 
+from viewslots.data.names import DATA_SETS
 from viewslots.data.sources.kinds import KINDS
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
-DataName = Literal[
-    "clevr-m1",
-    "clevr-m2",
-    "clevr-m3",
-    "clevr-m4",
-    "clevr-mixed",
-    "tabletop",
-    "tabletop-plain",
-    "tabletop-still",
-    "tiny-clevr",
-    "clevr",
-    "dsprites",
-    "abstract",
-]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from viewslots.scenes.world import World
+
+    DataName = str
+    KindName = str
+else:
+    DataName, KindName = (literal_type_from_choices(list(names)) for names in (DATA_SETS, KINDS))
+DATA_HELP = "Which data set. " + " ".join(f"{name}: {about}." for name, about in DATA_SETS.items())
 QualityName = Literal["fast", "reference"]
 Shards = Annotated[int, arg(metavar="N")]
 Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: the set's own number)")]
 
 
 def make_data(
-    preset: Positional[DataName],
+    preset: Positional[Annotated[DataName, arg(help=DATA_HELP)]],
     /,
     out: Path,
     size: Annotated[str | None, arg(metavar="N|HxW", help_behavior_hint="(default: the set's own)")] = None,
@@ -49,7 +46,6 @@ def make_data(
     """Render a data set with the whole truth in it. If interrupted, the same command finishes it.
 
     Args:
-        preset: Which data set.
         out: Folder to make.
         size: Pictures of NxN or HxW pixels; for the tabletop sets.
         seed: Scene i of a split depends on the seed, the split and i alone.
@@ -115,16 +111,6 @@ def read_sides(size: str, least: int) -> tuple[int, int]:
     if not least <= min(height, width) <= max(height, width) <= MAX_PIXELS:
         raise UserError(f"--size {size}: pictures have {least} to {MAX_PIXELS} pixels a side")
     return height, width
-
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from viewslots.scenes.world import World
-
-    KindName = str
-else:
-    KindName = literal_type_from_choices(list(KINDS))
 
 
 def import_data(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, UseAppendAction, arg
 
 from viewslots.errors import UserError
-from viewslots.files import FIRST
+from viewslots.files import CONFIG, FIRST
 from viewslots.methods.names import METHODS
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -123,7 +123,7 @@ def train_one(run: Path, given: dict[str, Any], device: str, fast: bool, resume:
     from viewslots.training.run import PICTURES
 
     where = local_device(pick_device(device))
-    resume = resume or (was_restarted() and (run / "config.json").exists())
+    resume = resume or (was_restarted() and (run / CONFIG).exists())
     speaks = False
     try:
         with joined_ranks(where) as ranks:
@@ -221,7 +221,7 @@ def with_stages_before(stage: Opened, free: dict[str, Any], fast: bool, stack: E
     settings, place = stage.settings.first, stage.folder.path / FIRST
     if settings is None or saved_steps(stage.folder.checkpoints):
         return [stage]
-    if not (place / "config.json").exists():
+    if not (place / CONFIG).exists():
         folder = RunFolder.create(place, settings.to_json())
     else:
         folder, settings = resume_run(place, free, fast)
@@ -334,7 +334,7 @@ def train_many(
     words = {}
     for seed in numbers:
         folder = seed_folder(run, seed)
-        again = ["--resume"] if resume and (folder / "config.json").exists() else []
+        again = ["--resume"] if resume and (folder / CONFIG).exists() else []
         flags = again + ([] if fast else ["--no-fast"])
         words[seed] = ["train", *preset, *common, "--seed", str(seed), "--run", str(folder), *flags]
     results = run_seeds(words, say)

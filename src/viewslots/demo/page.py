@@ -23,7 +23,7 @@ from viewslots.figures.decompositions import (
 )
 from viewslots.figures.grid import Pixels, data_uri, png_bytes
 from viewslots.figures.strips import novel_views
-from viewslots.files import read_json
+from viewslots.files import ORIGIN, read_json
 from viewslots.methods.contract import Search
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.repeats import Values
@@ -32,7 +32,6 @@ from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.scene import InferredScene
 
 GENERATOR = '<meta name="generator" content="viewslots demo">'
-ORIGIN = "run.json"
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 VIDEO_KINDS = {".mp4": "video/mp4", ".gif": "image/gif"}
 Scores = dict[str, dict[str, Values]]

@@ -10,7 +10,7 @@ SMALLEST = 2.0**-25
 
 
 @dataclass(frozen=True)
-class Source:
+class Sampler:
     """A generator and where its numbers go. A CPU generator gives the same numbers for a model on any device."""
 
     generator: torch.Generator

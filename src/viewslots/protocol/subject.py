@@ -10,10 +10,10 @@ from typing import Any
 from viewslots.data.format import Plan
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment, slots_for
-from viewslots.files import FIRST, METRICS_FILE, METRICS_LIMIT, read_bounded, read_json
+from viewslots.files import CONFIG, FIRST, METRICS_FILE, METRICS_LIMIT, ORIGIN, is_run, read_bounded, read_json
 from viewslots.methods.contract import Method, Search, changed_search
 from viewslots.methods.registry import untrained_method
-from viewslots.runs import CONFIG, HUB, ORIGIN, RUN_KIND, Which, find_run, load_run, run_preset
+from viewslots.runs import HUB, Which, find_run, load_run, run_preset
 
 
 def find_subject(run: str, which: Which, device: str) -> tuple[Method, dict[str, Any]]:
@@ -47,8 +47,7 @@ def scored_step(source: str, which: Which) -> int | None:
     if source.startswith(HUB):
         return None
     folder = find_run(source)
-    is_run = read_json(folder / CONFIG).get("kind") == RUN_KIND
-    file = folder / (f"{which}.json" if is_run else ORIGIN)
+    file = folder / (f"{which}.json" if is_run(folder) else ORIGIN)
     step = read_json(file).get("step") if file.is_file() else None
     return step if type(step) is int else None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from viewslots.errors import UserError
-from viewslots.files import FolderLock, make_folder, plain_errors, read_json, write_json
+from viewslots.files import CONFIG, FolderLock, make_folder, plain_errors, read_json, write_json
 from viewslots.provenance import commit, cores
 from viewslots.reproduce.plan import PLAN, Asked, Planner, Task, record_plan
 from viewslots.reproduce.progress import Meter, StatusLine, clock_words, next_ready, time_left
@@ -237,7 +237,7 @@ def command_now(folder: Path, task: Task, device: str) -> list[str]:
     """A training that was begun goes on."""
     words = list(task.words)
     run = (folder / task.output).parent
-    if task.kind == "train" and (run / "config.json").is_file():
+    if task.kind == "train" and (run / CONFIG).is_file():
         option = words.index("--data")
         words = ["train", "--run", words[words.index("--run") + 1], "--resume", *words[option : option + 2]]
     return words if task.kind == "report" else [*words, "--device", device]

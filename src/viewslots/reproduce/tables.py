@@ -114,12 +114,12 @@ class Table:
         return self.elsewhere.get(data, (data,))
 
 
-ALONE = tuple(
+SINGLE_VIEW_ROWS = tuple(
     f"{method}/{data}"
     for data in SINGLE_VIEW
     for method in ("slot-attention", "gmioo", "space", "ocloc", "umbra", "umbra-glimpses", "kmeans")
 )
-TOGETHER = tuple(
+MULTI_VIEW_ROWS = tuple(
     f"{method}/{data}" for data in MULTI_VIEW for method in ("mulmon", "per-view", "ocloc", "umbra-details", "kmeans")
 )
 MIXED = "clevr-mixed"
@@ -128,15 +128,15 @@ NEW_VIEWS = 4
 """Of which viewpoints are estimated, in the supplement."""
 
 TABLES = {
-    "table1": Table("several views: Table 1 of the paper", TOGETHER, (Score("test1", views=4),), figure_views=4),
+    "table1": Table("several views: Table 1 of the paper", MULTI_VIEW_ROWS, (Score("test1", views=4),), figure_views=4),
     "table2": Table(
         "single view: Table 2 of the paper (test1) and its table in the supplement (test2)",
-        ALONE,
+        SINGLE_VIEW_ROWS,
         (Score("test1", views=1), Score("test2", views=1)),
     ),
     "supplement": Table(
         "several views: all other tables of the supplement; more objects, 1, 2, 4 and 8 views, estimated viewpoints",
-        TOGETHER,
+        MULTI_VIEW_ROWS,
         (
             *(Score(split, views) for views in (1, 2, 8) for split in ("test1", "test2")),
             Score("test2", views=4),
@@ -146,7 +146,7 @@ TABLES = {
     ),
     "figures": Table(
         "all figures: decompositions, viewpoints, and methods side by side on the same scenes",
-        (*TOGETHER, *ALONE),
+        (*MULTI_VIEW_ROWS, *SINGLE_VIEW_ROWS),
         (),
         figure_scenes=8,
         figure_views=4,

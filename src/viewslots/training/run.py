@@ -17,11 +17,15 @@ from PIL import Image
 
 from viewslots.errors import UserError
 from viewslots.files import (
+    CONFIG,
     FIRST,
     METRICS_FILE,
+    ORIGIN,
+    RUN_KIND,
     FolderLock,
     flush_file,
     flush_folder,
+    is_run,
     make_folder,
     plain_errors,
     read_json,
@@ -37,12 +41,8 @@ from viewslots.training.log import TENSORBOARD, Metrics
 from viewslots.training.state import TrainState, finite_json
 
 FORMAT_VERSION = 1
-KIND = "viewslots run"
-"""Tells the config.json of a run from that of a saved model."""
-CONFIG, LOCK, README, CHECKPOINTS, PICTURES = "config.json", "training.lock", "README.txt", "checkpoints", "pictures"
+LOCK, README, CHECKPOINTS, PICTURES = "training.lock", "README.txt", "checkpoints", "pictures"
 SAVED = "saved.json"
-ORIGIN = "run.json"
-"""Inside a kept model: where it comes from, so that a copy of the folder still explains itself."""
 
 MANUAL = """A training run of viewslots.
 
@@ -222,7 +222,7 @@ def read_run_config(path: Path) -> dict[str, Any]:
     """What a run was started with."""
     file = path / CONFIG
     values = read_json(file) if file.is_file() else {}
-    if values.get("kind") != KIND or not isinstance(values.get("config"), dict):
+    if values.get("kind") != RUN_KIND or not isinstance(values.get("config"), dict):
         raise UserError(f"{path}: holds no run to resume; start one without --resume, or correct --run")
     version = values.get("format_version")
     if type(version) is not int or version > FORMAT_VERSION:
@@ -233,7 +233,7 @@ def read_run_config(path: Path) -> dict[str, Any]:
 
 def _described(config: dict[str, Any]) -> dict[str, Any]:
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    facts = {"format_version": FORMAT_VERSION, "kind": KIND, "started": started, "seed": config.get("seed")}
+    facts = {"format_version": FORMAT_VERSION, "kind": RUN_KIND, "started": started, "seed": config.get("seed")}
     return facts | {"environment": provenance(), "config": config}
 
 
@@ -252,7 +252,7 @@ def _require_free(path: Path) -> None:
 
 def _is_run(path: Path) -> bool:
     try:
-        return read_json(path / CONFIG).get("kind") == KIND
+        return is_run(path)
     except UserError:
         return False
 

@@ -21,7 +21,7 @@ from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.experiments import experiment, full_name
-from viewslots.files import FIRST
+from viewslots.files import FIRST, ORIGIN
 from viewslots.methods.contract import Precision
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation
@@ -29,7 +29,7 @@ from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.checkpoint import Damaged, load_step, read_facts, saved_steps
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of, rendered_split
-from viewslots.training.run import CHECKPOINTS, ORIGIN, RunFolder, read_run_config
+from viewslots.training.run import CHECKPOINTS, RunFolder, read_run_config
 from viewslots.training.settings import IMAGE_SIZE, LIVE, RunSettings, plan_run
 from viewslots.training.step import EagerStep, Model, Step, fast_step
 from viewslots.training.validation import Validation, live_split

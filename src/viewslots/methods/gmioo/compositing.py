@@ -15,17 +15,17 @@ NEVER = -1e6
 @torch.no_grad()
 @full_precision
 def greedy_order(
-    shape: Float[Tensor, "N K H W"], misfit: Float[Tensor, "N K H W"], presence: Float[Tensor, "N K"]
+    shape: Float[Tensor, "N K H W"], scaled_error: Float[Tensor, "N K H W"], presence: Float[Tensor, "N K"]
 ) -> Int[Tensor, "N K"]:
     """Indices of the objects, nearest first.
 
-    Next is always the object with the largest  max(visible) presence exp(-mean misfit where it is visible).  What is
+    Next is always the object with the largest  max(visible) presence exp(-mean error where it is visible).  What is
     visible of the others then loses what it covers. Scores are compared by their logarithms, which do not underflow.
     """
     visible, placed, order = shape, torch.zeros_like(presence, dtype=torch.bool), []
     for _ in range(shape.shape[1] - 1):
         area = visible.sum((2, 3))
-        mean = (visible * misfit).sum((2, 3)) / area.clamp(min=1e-6)
+        mean = (visible * scaled_error).sum((2, 3)) / area.clamp(min=1e-6)
         score = (visible.amax((2, 3)) * presence).log().clamp(min=NEVER) - mean
         chosen = score.masked_fill(placed, -torch.inf).argmax(1, keepdim=True)
         placed = placed.scatter(1, chosen, True)

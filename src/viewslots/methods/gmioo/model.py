@@ -26,7 +26,7 @@ from viewslots.methods.gmioo.variables import (
     joined,
     take,
 )
-from viewslots.methods.noise import Source
+from viewslots.methods.noise import Sampler
 from viewslots.methods.schedules import Scalar
 from viewslots.methods.single_view import PicturesOfScenes, mean_over_views
 from viewslots.types import Decomposition, SceneBatch
@@ -104,7 +104,7 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
 
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> Noise:
         (B, M), K = batch.image.shape[:2], self.chosen_slots(slots)
-        T, config, source = self.stages, self.config, Source(generator, self.device)
+        T, config, source = self.stages, self.config, Sampler(generator, self.device)
         return Noise(
             background=source.normal(B, M, T, config.background_dim),
             objects=ObjectNoise(
@@ -187,7 +187,7 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
             return background.picture, torch.ones_like(background.picture[:, :1])
         shown.append(self.rendering.objects(image, found[-1].z_box, found[-1].z_code))
         layers, presence = joined(shown), torch.cat([one.presence for one in found], 1)
-        order = greedy_order(layers.shape, layers.misfit, presence)
+        order = greedy_order(layers.shape, layers.scaled_error, presence)
         masks = perceived_masks(take(layers.shape, order), take(presence, order))
         return composite(masks, background.picture, take(layers.appearance, order)), masks[:, :1]
 
@@ -205,7 +205,7 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
     def composed(self, image: Float[Tensor, "N 3 H W"], background: Background, objects: Objects) -> Stage:
         """Objects as layers, in depth order with all that belongs to them."""
         layers = self.rendering.objects(image, objects.z_box, objects.z_code)
-        order = greedy_order(layers.shape, layers.misfit, objects.presence)
+        order = greedy_order(layers.shape, layers.scaled_error, objects.presence)
         objects, layers = mapped((objects, layers), lambda values: take(values, order))
         masks = perceived_masks(layers.shape, objects.presence)
         return Stage(background, objects, layers, masks, composite(masks, background.picture, layers.appearance))

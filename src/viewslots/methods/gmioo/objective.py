@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.methods.distributions import bernoulli_kl, beta_kl, full_precision, normal_kl
-from viewslots.methods.gmioo.rendering import misfit
+from viewslots.methods.gmioo.rendering import scaled_error
 from viewslots.methods.gmioo.variables import Normal, Stage
 
 MASK_EPSILON = 1e-5
@@ -15,9 +15,9 @@ MASK_EPSILON = 1e-5
 
 
 @full_precision
-def mixture_nll(masks: Float[Tensor, "N L H W"], misfits: Float[Tensor, "N L H W"]) -> Float[Tensor, "N"]:
-    """-sum over pixels of log sum over layers of m exp(-misfit). The constant of the normal density is left out."""
-    return -((masks + MASK_EPSILON).log() - misfits).logsumexp(1).sum((1, 2))
+def mixture_nll(masks: Float[Tensor, "N L H W"], scaled_errors: Float[Tensor, "N L H W"]) -> Float[Tensor, "N"]:
+    """-sum over pixels of log sum over layers of m exp(-error). The constant of the normal density is left out."""
+    return -((masks + MASK_EPSILON).log() - scaled_errors).logsumexp(1).sum((1, 2))
 
 
 @full_precision
@@ -75,9 +75,9 @@ def stage_terms(
 ) -> dict[str, Float[Tensor, "N"]]:
     """All parts of the loss, unweighted."""
     objects = stage.objects
-    behind = misfit(image, stage.background.picture, sigma_x)
+    behind = scaled_error(image, stage.background.picture, sigma_x)
     return {
-        "nll": mixture_nll(stage.masks, torch.cat([behind[:, None], stage.layers.misfit], 1)),
+        "nll": mixture_nll(stage.masks, torch.cat([behind[:, None], stage.layers.scaled_error], 1)),
         "background": standard_kl(stage.background.code),
         "box": box_kl(objects.box.mu, objects.box.log_sigma, scale_mean, scale_std, shift_std),
         "code": standard_kl(objects.code).sum(1),

@@ -39,7 +39,7 @@ class Rendering(nn.Module):
             glimpse=parted(glimpse, sizes),
             appearance=appearance,
             shape=shape,
-            misfit=misfit(image[:, None], appearance, self.sigma_x),
+            scaled_error=scaled_error(image[:, None], appearance, self.sigma_x),
         )
 
 
@@ -49,7 +49,7 @@ def probabilities(logits: Float[Tensor, "*size"]) -> Float[Tensor, "*size"]:
 
 
 @full_precision
-def misfit(
+def scaled_error(
     image: Float[Tensor, "*#N 3 H W"], shown: Float[Tensor, "*N 3 H W"], sigma_x: float
 ) -> Float[Tensor, "*N H W"]:
     """-log N(x; shown, sigma_x^2 I) of every pixel, but for a constant."""

@@ -67,7 +67,7 @@ class Layers:
     appearance: Float[Tensor, "N K 3 H W"]
     shape: Float[Tensor, "N K H W"]
     """Complete, as probabilities; 0 outside the box."""
-    misfit: Float[Tensor, "N K H W"]
+    scaled_error: Float[Tensor, "N K H W"]
     """||x - appearance||^2 / (2 sigma^2), pixel by pixel."""
 
 

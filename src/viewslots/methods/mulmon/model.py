@@ -31,7 +31,7 @@ from viewslots.methods.mulmon.refinement import (
     vector_inputs,
 )
 from viewslots.methods.mulmon.schedule import LinearDecay
-from viewslots.methods.noise import Source
+from viewslots.methods.noise import Sampler
 from viewslots.methods.schedules import Scheduled
 from viewslots.types import Decomposition, SceneBatch
 
@@ -103,7 +103,7 @@ class MulmonAnswer:
         """The scenes as the cameras of `batch` see them; its pictures are not looked at."""
         self.method.check(batch)
         (B, M), (_, L, P) = batch.image.shape[:2], self.posterior.shape
-        source = Source(generator, self.method.device)
+        source = Sampler(generator, self.method.device)
         return self.method.show(self.posterior, batch, source.normal(B, M, CAMERA), source.normal(B, M, L, P // 2))
 
 
@@ -143,7 +143,7 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         """For training: views in random order, some of them observed. For K = `slots` objects, hence K + 1 slots."""
         B, M = batch.image.shape[:2]
         observed = drawn_on_host(generator, max(min(self.config.most_observed, M - 1), 1))
-        order = Source(generator, self.device).uniform(B, M)
+        order = Sampler(generator, self.device).uniform(B, M)
         return self.noise(batch, generator, slots, order, observed)
 
     def noise(
@@ -156,7 +156,7 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
     ) -> MulmonNoise:
         """With views in a given order, `observed` of them observed."""
         (B, M), L = batch.image.shape[:2], self.chosen_slots(slots) + 1
-        source, T, D = Source(generator, self.device), self.config.iterations, self.config.latent_dim
+        source, T, D = Sampler(generator, self.device), self.config.iterations, self.config.latent_dim
         return MulmonNoise(
             order=order,
             camera=source.normal(B, M, CAMERA),
@@ -179,10 +179,10 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         def ordered(values: Tensor) -> Tensor:
             return values.take_along_dim(order.view(*order.shape, *[1] * (values.dim() - 2)), 1)
 
-        viewpoint = self.projector.viewpoint(ordered(self.told(batch, noise.camera)))
+        viewpoint = self.projector.viewpoint(ordered(self.noisy_cameras(batch, noise.camera)))
         return Views(ordered(batch.image), viewpoint, ordered(noise.query), ordered(batch.view_mask))
 
-    def told(self, batch: SceneBatch, noise: Float[Tensor, "B M 5"]) -> Float[Tensor, "B M 5"]:
+    def noisy_cameras(self, batch: SceneBatch, noise: Float[Tensor, "B M 5"]) -> Float[Tensor, "B M 5"]:
         """Cameras, with noise, as in the published runs also after training."""
         assert batch.camera is not None, "check comes first"
         return batch.camera + self.config.camera_noise * noise
@@ -282,7 +282,7 @@ class Mulmon(TrainableMethod[MulmonConfig], library_name="viewslots", tags=["obj
         noise: Float[Tensor, "B M L D"],
     ) -> MulmonAnswer:
         """The scenes from the cameras of `batch`, one view at a time."""
-        viewpoint, decode = self.projector.viewpoint(self.told(batch, camera_noise)), self.decoder.ready()
+        viewpoint, decode = self.projector.viewpoint(self.noisy_cameras(batch, camera_noise)), self.decoder.ready()
         shown = [
             compare(
                 self.decoded(sample(posterior, noise[:, view]), viewpoint[:, view], decode),

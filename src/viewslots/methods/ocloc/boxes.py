@@ -1,7 +1,7 @@
 """Ours: an object is drawn in a box that its code tells, and the box is put in its place.
 
 A decoder that draws on the whole picture spends its codes and its pixels on where an object is, and draws discs. Boxes
-begin as the picture. While a model learns, they are drawn to the shapes in them (`misfit`), so they shrink around
+begin as the picture. While a model learns, they are drawn to the shapes in them (`box_distance`), so they shrink around
 objects once there are some.
 """
 
@@ -85,7 +85,7 @@ def placed(
     return torch.cat(parts, 1)
 
 
-def misfit(decoded: Decoded) -> Float[Tensor, "B M K"]:
+def box_distance(decoded: Decoded) -> Float[Tensor, "B M K"]:
     """Squared distance of every box from that which the shape in it should have. Gradients reach the boxes, and codes
     through them, but not the shapes."""
     assert decoded.boxes is not None

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from viewslots.methods.distributions import widen
 from viewslots.methods.layers import MultiLayerPerceptron
-from viewslots.methods.noise import Source
+from viewslots.methods.noise import Sampler
 from viewslots.methods.ocloc.boxes import DRAWN, NUMBERS, placed, told_boxes
 from viewslots.methods.ocloc.variables import Decoded, Latents
 
@@ -100,7 +100,7 @@ class Generation(nn.Module):
         drawn = widen(self.f_det(torch.cat([known, unknown], 2).flatten(0, 2)).unflatten(0, (*known.shape[:2], -1)))
         return drawn[:, :, :-1] - drawn[:, :, -1:]
 
-    def prior(self, B: int, M: int, K: int, alpha: float, source: Source) -> Latents:
+    def prior(self, B: int, M: int, K: int, alpha: float, source: Sampler) -> Latents:
         """z_view, z_attr ~ N(0, I), rho ~ Beta(alpha / K, 1), z_prs ~ Ber(rho): lines 1, 2 of the generative model."""
         rho = source.uniform(B, K) ** (K / alpha)
         present = source.uniform(B, K) < rho

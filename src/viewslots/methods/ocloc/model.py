@@ -23,8 +23,8 @@ from viewslots.methods.distributions import normal_kl, relaxed_bernoulli_logit, 
 from viewslots.methods.fast.half import with_half_weights
 from viewslots.methods.fast.side_stream import SideStream
 from viewslots.methods.inputs import check_slots, check_views
-from viewslots.methods.noise import Source
-from viewslots.methods.ocloc.boxes import misfit
+from viewslots.methods.noise import Sampler
+from viewslots.methods.ocloc.boxes import box_distance
 from viewslots.methods.ocloc.build import build_generation, build_inference, start_at
 from viewslots.methods.ocloc.choice import most_likely
 from viewslots.methods.ocloc.config import OclocConfig
@@ -107,7 +107,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         objects = image_model.object_price * posterior.kappa.sum(1) if image_model.object_price else 0.0
         prices = annealing.weight_costs * (objects + cost.prices)
         if decoded.boxes is not None:  # from the first step on, when there are no prices yet
-            prices = prices + self.config.box_fit * sum_over_views(misfit(decoded), batch.view_mask)
+            prices = prices + self.config.box_fit * sum_over_views(box_distance(decoded), batch.view_mask)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, image_model.sigma_x),
             nll=cost.nll,
@@ -133,7 +133,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         """All the randomness of one pass over `batch` with K = `slots` (default: as trained)."""
         (B, M, _, H, W), K = batch.image.shape, self.chosen_slots(slots)
         check_views(M)
-        config, source, axes = self.config, Source(generator, self.device), self.inference.view_codes.axes(K + 1)
+        config, source, axes = self.config, Sampler(generator, self.device), self.inference.view_codes.axes(K + 1)
         return Noise(
             y_view=source.normal(B, M, *axes, config.slot_view_dim),
             y_attr=source.normal(B, K + 1, config.slot_attr_dim),
@@ -253,9 +253,9 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         layers = self.layers(latents)
         objects = (latents.z_prs * self.object_costs(posterior, annealing)).sum(1)
         cost = self.reconstruction_cost(batch, layers, latents, annealing)
-        return cost + objects + self.frame_costs(batch, posterior)
+        return cost + objects + self.background_and_view_kl(batch, posterior)
 
-    def frame_costs(self, batch: SceneBatch, posterior: Posterior) -> Float[Tensor, "B"]:
+    def background_and_view_kl(self, batch: SceneBatch, posterior: Posterior) -> Float[Tensor, "B"]:
         """Nats of the background and the views, whatever objects there are."""
         background = normal_kl(posterior.mu_bck, posterior.log_sigma_bck)
         return background + sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
@@ -315,7 +315,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     @torch.no_grad()
     def sample_codes(self, views: int, slots: int, generator: torch.Generator) -> SceneCodes:
         M, K = check_views(views), check_slots(slots)
-        drawn = self.generation.prior(1, M, K, self.config.alpha, Source(generator, self.device))
+        drawn = self.generation.prior(1, M, K, self.config.alpha, Sampler(generator, self.device))
         return SceneCodes(drawn.z_view[0], drawn.z_bck[0], drawn.z_attr[0], drawn.z_prs[0])
 
     def parameter_counts(self) -> dict[str, int]:

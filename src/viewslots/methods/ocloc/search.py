@@ -77,7 +77,7 @@ def best_of(
     several = repeated(batch, len(starts))
     drawn = Drawn(model, several, shown, annealing)
     kept = drawn.pruned(drawn.likely, room)
-    lengths = drawn.length(kept) + model.frame_costs(several, shown)
+    lengths = drawn.length(kept) + model.background_and_view_kl(several, shown)
     best = lengths.view(len(starts), -1).nan_to_num(nan=torch.inf).argmin(0)
     found = divided(joined(keeping(shown, kept), absent), len(starts))
     others = [keeping(one, (best != number)[:, None]) for number, one in enumerate(found)]

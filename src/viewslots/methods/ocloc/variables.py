@@ -122,7 +122,7 @@ class ElboTerms:
     baseline: Float[Tensor, "B"]
     """NVIL: minus the learning signal times the learned baseline."""
     costs: Float[Tensor, "B"]
-    """What a model of ours minimises beyond its bound, zero in the paper's: weighted prices, and misfits of boxes."""
+    """What a model of ours minimises beyond its bound, zero in the paper's: weighted prices, and distances of boxes."""
 
     @property
     def loss(self) -> Float[Tensor, "B"]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from viewslots.methods.contract import FastTwin, Losses, Precision, Search, TrainableMethod
 from viewslots.methods.distributions import full_precision
 from viewslots.methods.layers import FeatureNetwork
-from viewslots.methods.noise import Source
+from viewslots.methods.noise import Sampler
 from viewslots.methods.schedules import Scheduled
 from viewslots.methods.single_view import mean_over_views
 from viewslots.methods.slot_attention.config import SlotAttentionConfig
@@ -86,7 +86,7 @@ class SlotAttention(
         """For K = `slots` objects, hence K + 1 slots."""
         (B, M), K = batch.image.shape[:2], self.chosen_slots(slots)
         size = (B, M, K + 1, self.config.slot_dim)
-        return SlotNoise(Source(generator, self.device).normal(*size))
+        return SlotNoise(Sampler(generator, self.device).normal(*size))
 
     def forward(self, batch: SceneBatch, scheduled: Scheduled, noise: SlotNoise) -> Losses:
         mse = squared_error(self.explain(batch, noise).reconstruction, batch.image, batch.view_mask)

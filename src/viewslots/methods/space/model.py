@@ -8,7 +8,7 @@ from torch import Tensor
 
 from viewslots.methods.contract import Answer, Gather, Losses, Search, TrainableMethod, adam_options
 from viewslots.methods.layers import start_as_torch
-from viewslots.methods.noise import Source
+from viewslots.methods.noise import Sampler
 from viewslots.methods.schedules import Optimisation
 from viewslots.methods.single_view import PicturesOfScenes, mean_over_views
 from viewslots.methods.space.background import Components
@@ -58,7 +58,7 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
     def draw_noise(self, batch: SceneBatch, generator: torch.Generator, slots: int | None = None) -> SpaceNoise:
         """For all cells, however many `slots` are asked for."""
         self.chosen_slots(slots)
-        source, config = Source(generator, self.device), self.config
+        source, config = Sampler(generator, self.device), self.config
         B, M, K, J = *batch.image.shape[:2], config.slots, config.components
         return SpaceNoise(
             presence=source.logistic(B, M, K),
