@@ -95,7 +95,7 @@ def assert_same_files(one: Path, other: Path) -> None:
     assert filecmp.cmpfiles(one, other, list(map(str, names)), shallow=False)[1:] == ([], [])
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_a_rank_that_dies_is_started_again(shards: int, tmp_path: Path) -> None:
     """Of three shards, rank 1 writes train/00001, valid/00000 (where it dies) and nothing passes through rank 0."""
     alone("make-data", "abstract", "--out", tmp_path / "one", *COUNTS, "--shards", shards)
@@ -129,7 +129,7 @@ def test_bad_input_that_another_rank_meets_is_told_once(tmp_path: Path, photos: 
     assert not (tmp_path / "set").exists()
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 3])
 def test_the_bytes_of_one_process(ranks: int, tmp_path: Path, photos: Path) -> None:
     """All commands, one after the other in the same processes. Batches of two leave some ranks without work.
 

@@ -413,6 +413,7 @@ def test_two_users_do_not_meet(explorer: Page, browser: Browser, served: Served)
     context.close()
 
 
+@pytest.mark.soak
 def test_a_hundred_fast_clicks(explorer: Page) -> None:
     """Of moves the last one counts; of a storm on the buttons, whatever they do, the page comes out alive."""
     explorer.get_by_role("button", name="Mix two scenes").click()

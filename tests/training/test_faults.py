@@ -121,7 +121,10 @@ def test_a_damaged_checkpoint_is_skipped(straight: Path, tmp_path: Path) -> None
     assert_same_run(straight, run, 20)
 
 
-@pytest.mark.parametrize("log", ["2>&1 >/dev/null | head -1", "2>/dev/full", "2>&-"])
+@pytest.mark.parametrize(
+    "log",
+    ["2>&1 >/dev/null | head -1", *(pytest.param(log, marks=pytest.mark.soak) for log in ("2>/dev/full", "2>&-"))],
+)
 def test_a_log_that_breaks_off_stops_nothing(shapes: Path, tmp_path: Path, log: str) -> None:
     """A reader that leaves, a full disk, no stream at all."""
     run = tmp_path / "run"
