@@ -297,6 +297,14 @@ def test_training_ends_where_testing_begins(name: str) -> None:
     assert last.keys() == vars(annealed).keys()
 
 
+@pytest.mark.parametrize(("name", "field"), [("space/dsprites", "temperature"), ("gmioo/dsprites", "temperature_prs")])
+def test_temperature_after_training_is_the_models(name: str, field: str) -> None:
+    made = EXPERIMENTS[name]
+    with torch.device("meta"):
+        model = trainable_class(made.method)(replace(made.model, temperature=0.3))
+    assert getattr(model.annealed(), field) == 0.3
+
+
 @pytest.mark.parametrize("name", ["clevr-m1", "dsprites", "abstract", "clevr", "compact"])
 def test_experiments_train_two_steps(name: str) -> None:
     """Every decoder, with its own optimisation settings, on one scene."""

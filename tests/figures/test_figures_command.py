@@ -141,7 +141,7 @@ def test_a_data_set_alone_is_one_sheet(data: Path, tmp_path: Path, capsys: pytes
         left = 3 + scene * (2 * (side + 3) + 16) + view * (side + 3)
         shown = pixels[17 : 17 + stored.shape[2] * zoom : zoom, left : left + side : zoom]
         np.testing.assert_array_equal(shown, stored[scene, view])
-    with pytest.raises(UserError, match="ask for fewer"):
+    with pytest.raises(UserError, match="ask for 1 to 3"):
         figures(data=data, out=tmp_path / "more", scenes=10**6)
     assert not (tmp_path / "more").exists()
 

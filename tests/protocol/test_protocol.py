@@ -377,6 +377,8 @@ def test_scenes_with_fewer_views(store: Store) -> None:
     assert all(found["extras"][name] is None for name in CAMERA_SCORES)
     assert found["pooled"]["ARI-A"] is not None
     assert fewest_views(few.split("test1")) == 3
+    counts = few.split("test1").view_counts
+    assert [fewest_views(few.split("test1"), n) for n in (1, len(counts))] == [counts[0], counts.min()]
     with pytest.raises(UserError, match="2 views and 2 new ones asked for, but scenes have 3"):
         evaluate(Guessing(), few, replace(PLAN, views=2, new_views=2))
 
@@ -496,8 +498,8 @@ def test_progress_counts_every_answer_and_says_which_are_for_probes(store: Store
         ({"slots": 0}, "slots: must be at least 1"),
         ({"slots": 10**6}, "K must be at most 1000"),
         ({"views": 0}, "views: must be at least 1"),
-        ({"scenes": 0}, "scenes: must be at least 1"),
-        ({"scenes": 8}, "8 scenes asked for, but test1 has 7; ask for fewer"),
+        ({"scenes": 0}, "--scenes: 0 asked for, but test1 has 7; ask for 1 to 7"),
+        ({"scenes": 8}, "--scenes: 8 asked for, but test1 has 7; ask for 1 to 7"),
         ({"views": 7}, "7 views asked for, but scenes have 6"),
         ({"views": 4, "new_views": 3}, "4 views and 3 new ones asked for, but scenes have 6"),
         ({"new_views": 0}, "new views: must be at least 1"),
@@ -610,7 +612,7 @@ def test_what_is_said_without_extras(
         f"pictures and truth of 32x32 are {how} to 16x{size[1]}, the size of this model",
         "--lpips: LPIPS is one of the extras, so there is none with --no-extras",
     ]
-    assert list(json.loads(printed.out)) == ["results", "step", "pooled", "paper"]
+    assert list(json.loads(printed.out)) == ["results", "step", "split", "scenes", "pooled", "paper"]
 
 
 def test_estimate_viewpoints_command(store: Store, saved: Path, model: Guessing, tmp_path: Path) -> None:
@@ -811,6 +813,10 @@ def test_commands_refuse_in_one_line(store: Store, saved: Path, tmp_path: Path) 
     with pytest.raises(UserError, match="--slots: say how many objects may be found in of-our-own"):
         default_slots({"preset": None}, untold, "test1")
     assert default_slots({"preset": None}, unknown.meta.plan, "test2") == 3  # as many as the data set tells
+    assert default_slots({"preset": None}, unknown.meta.plan, "test2", others=5) == 5
+    assert default_slots({"preset": None}, replace(unknown.meta.plan, preset="clevr-m1"), "test2", others=5) == 11
+    with pytest.raises(UserError, match="--scenes: 99 asked for, but test1 of "):  # before a model is looked for
+        evaluate_command("nothing-here", data=store.path, out=out, scenes=99, device="cpu")
     with pytest.raises(UserError, match="no split"):
         evaluate_command(str(saved), data=store.path, out=out, split="nonsense", device="cpu")
     with pytest.raises(UserError, match="is a folder"):

@@ -21,7 +21,17 @@ from viewslots.metrics.score import METRICS
 from viewslots.protocol.results import find_results
 from viewslots.report.pages import Cell, Heading, Row, Table, Text, markdown, page
 from viewslots.report.report import distinguished, report_blocks, write_report
-from viewslots.report.rows import Published, difference_cell, find_table, group_rows, our_cell, title, verdict
+from viewslots.report.rows import (
+    PaperRow,
+    Published,
+    difference_cell,
+    difference_row,
+    find_table,
+    group_rows,
+    our_cell,
+    title,
+    verdict,
+)
 
 DEEP: list[Any] = []
 for _ in range(900):
@@ -667,6 +677,14 @@ def test_the_command_line_takes_several_sources(
 def test_a_small_negative_number_is_a_plain_zero_and_one_scene_is_one() -> None:
     assert our_cell({"mean": -4e-4, "std": 0.0, "low": -0.0, "high": 2e-4}, 1).text == "0.000"
     assert difference_cell(estimate(0.4996), Published(0.5, 0.01)).text == "+0.000"
+    sure, paper = {"mean": 0.9, "std": 0.0, "low": 0.9, "high": 0.9}, Published(0.5, 0.01)
+    marks = {
+        count: difference_row({"scenes": count, "pooled": {"OCA": sure}}, PaperRow("Proposed", {"OCA": paper}))
+        .cells[METRICS.index("OCA")]
+        .mark
+        for count in (19, 20)
+    }
+    assert marks == {19: "", 20: "better"}  # a few scenes that agree say little
     group = {"scenes": 1, "pooled": {name: -1e-9 for name in METRICS}}
     (row,) = group_rows(made(), {"3": group}, "objects:")
     assert row.name == "objects: 3 (1 scene)"

@@ -1,6 +1,7 @@
 """Runs that were begun by an older version, when experiments had short names and nothing bounded gradients."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,12 @@ def test_second_stages_know_old_runs_by_their_full_name(
         assert pinned_model(first, replace(wish.optimisation, **other)) is None
     best = json.loads((first / "best.json").read_text())["step"]
     assert best != 5
+    damaged = tmp_path / "damaged"
+    shutil.copytree(first, damaged)
+    weights = damaged / "checkpoints" / "step-00000005.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"step-00000005\.safetensors: damaged"):
+        pinned_model(damaged, replace(wish.optimisation, pretrained_preset=name))
     for preset, step in {"second": 5, "tiny": best}.items():  # which its results will name
         train(preset, run=tmp_path / preset, data=shapes, steps=1, batch=2, device="cpu", init=str(first))
         assert read_run_config(tmp_path / preset)["init_step"] == step

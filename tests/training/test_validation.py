@@ -20,7 +20,7 @@ from viewslots.figures.sheets import CAPTION, GAP, decomposition_sheet
 from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.model import Ocloc, OclocAnswer
 from viewslots.methods.ocloc.schedule import Annealing
-from viewslots.methods.per_view.model import PerView
+from viewslots.methods.per_view.model import PerView, PerViewAnswer
 from viewslots.metrics.score import METRICS, score_scenes
 from viewslots.training import feed, validation
 from viewslots.training.feed import keyed_generator
@@ -350,6 +350,16 @@ def test_how_often_each_slot_is_the_background(model: Ocloc) -> None:
         "background_choice_3": 0.5,
     }
     assert model.diagnostics(answer) == pytest.approx(shares)
+
+
+def test_padded_views_of_the_baseline_choose_no_background() -> None:
+    chances = torch.nn.functional.one_hot(torch.tensor([3, 0, 1, 2]), L).float().log_softmax(1)
+    baseline, real = PerView(TINY), torch.tensor([[True, True], [True, False]])
+    folded = SimpleNamespace(posterior=SimpleNamespace(log_pi=chances))
+    found = baseline.diagnostics(PerViewAnswer(real, folded))  # type: ignore[arg-type]
+    assert found == pytest.approx(
+        {f"background_choice_{slot}": share for slot, share in enumerate([1 / 3, 1 / 3, 0, 1 / 3])}
+    )
 
 
 def test_without_background_and_presence_every_layer_is_an_object() -> None:

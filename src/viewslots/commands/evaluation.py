@@ -48,7 +48,10 @@ def evaluate(
     lpips: Weights = None,
     per_scene: FlagCreatePairsOff[bool] = False,
 ) -> None:
-    """Score a model on a data set by the paper's protocol: eight metrics in two conventions, with their uncertainty.
+    """Score a model on a data set by the paper's protocol: eight metrics with their uncertainty.
+
+    In two conventions: `pooled` averages as the published numbers do, `paper` follows the formulas of the paper's
+    appendix.
 
     Args:
         run: A run folder, a saved model, the name of a shipped one, or kmeans (the floor, which learns nothing).
@@ -164,7 +167,7 @@ def _evaluated(
     from viewslots.files import plain_errors, require_file, write_json
     from viewslots.metrics.lpips import find_lpips
     from viewslots.protocol.evaluate import evaluate_together
-    from viewslots.protocol.plan import Plan
+    from viewslots.protocol.plan import Plan, require_scenes
     from viewslots.protocol.results import result
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance
@@ -174,6 +177,7 @@ def _evaluated(
     require_file(out)
     store = Store.open(data)
     stored = store.split(asked["split"]).size.views
+    require_scenes(asked["scenes"], len(store.split(asked["split"])), f"{asked['split']} of {data}")
     kind = pick_device(device)
     if kind == "cpu":
         _keep_memory()
@@ -206,7 +210,7 @@ def _evaluated(
         say(f"{data} does not tell everything, so some scores are left out; missing: {', '.join(lost)}")
     means = {kind: found for kind in ("pooled", "paper", "extras") if (found := _means(written[kind]))}
     step = {"step": about["training"]["scored_step"]} if about.get("training") else {}
-    print_json({"results": str(out)} | step | means)
+    print_json({"results": str(out)} | step | {"split": plan.split, "scenes": written["scenes"]} | means)
 
 
 def scored_step_note(run: str, about: dict[str, Any]) -> list[str]:

@@ -178,8 +178,9 @@ def _data_sheet(store: "Store", split: str, scenes: int | None, views: int | Non
 
 
 def _scene_count(asked: int | None, stored: int, where: str) -> int:
-    if asked is not None and asked > stored:
-        raise UserError(f"--scenes: {asked} asked for, but {where} has {stored}; ask for fewer")
+    from viewslots.protocol.plan import require_scenes
+
+    require_scenes(asked, stored, where)
     return min(SCENES, stored) if asked is None else asked
 
 

@@ -81,7 +81,7 @@ def evaluate(
     progress: Progress = lambda done, total: None,
     lpips: Lpips | None = None,
 ) -> Repeats:
-    """All repeats of all scenes of a split, scored."""
+    """All repeats of the scenes that the plan asks for, scored."""
     found = evaluate_together(method, store, plan, device, progress, ALONE, lpips)
     assert found is not None  # there is no other rank
     return found

@@ -43,18 +43,16 @@ class Plan:
         return len(arrays) if self.scenes is None else self.scenes
 
     def require(self, arrays: SplitArrays) -> None:
-        scored, stored = self.scored(arrays), arrays.size.views if self.new_views is None else fewest_views(arrays)
+        require_scenes(self.scenes, len(arrays), self.split)
         counts = {"repeats": self.repeats, "batch": self.batch, "views": self.views, "slots": self.slots}
-        counts["scenes"] = scored
         for name, value in counts.items():
             if value < 1:
                 raise UserError(f"{name}: must be at least 1, not {value}")
         check_slots(self.slots)
-        if scored > len(arrays):
-            raise UserError(f"{scored} scenes asked for, but {self.split} has {len(arrays)}; ask for fewer")
         new = 0 if self.new_views is None else self.new_views
         if self.new_views is not None and new < 1:
             raise UserError(f"new views: must be at least 1, not {new}")
+        stored = arrays.size.views if self.new_views is None else fewest_views(arrays, self.scenes)
         if self.views + new > stored:
             asked = f"{self.views} views" + (f" and {new} new ones" if new else "")
             raise UserError(f"{asked} asked for, but scenes have {stored}; ask for fewer")
@@ -76,9 +74,15 @@ def shown_to(
     return SceneDataset(arrays, device=device, **options)
 
 
-def fewest_views(arrays: SplitArrays) -> int:
-    """Of any scene: so many first and last views can be asked for without any being both."""
-    return int(arrays.view_counts.min())
+def require_scenes(asked: int | None, stored: int, where: str) -> None:
+    """`asked`: the first so many; None: as many as the caller takes."""
+    if asked is not None and not 1 <= asked <= stored:
+        raise UserError(f"--scenes: {asked} asked for, but {where} has {stored}; ask for 1 to {stored}")
+
+
+def fewest_views(arrays: SplitArrays, scenes: int | None = None) -> int:
+    """Of any of the first scenes: so many first and last views can be asked for without any being both."""
+    return int(arrays.view_counts[:scenes].min())
 
 
 def keyed_generator(*words: object) -> torch.Generator:

@@ -120,7 +120,9 @@ def fits_cameras(store: Store, plan: Plan, split: SplitArrays) -> bool:
         return False
     fit = store.split(FIT_SPLIT)
     # Padded views have no code worth a probe.
-    return min(fewest_views(split), fewest_views(fit)) >= plan.views and len(fit) >= 2 and knows_cameras(fit)
+    return (
+        min(fewest_views(split, plan.scenes), fewest_views(fit)) >= plan.views and len(fit) >= 2 and knows_cameras(fit)
+    )
 
 
 def fit_splits(method: Method, store: Store, plan: Plan, split: SplitArrays, known: bool = True) -> list[str]:

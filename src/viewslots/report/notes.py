@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from viewslots.methods.names import METHODS, entry
 from viewslots.metrics.extras import SHADOW
-from viewslots.report.rows import DATASETS, PaperTable, Result, resized, search_of, title
+from viewslots.report.rows import DATASETS, FEWEST_SCENES, PaperTable, Result, resized, search_of, title
 from viewslots.types import how_resized
 
 PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
@@ -24,9 +24,9 @@ def legend(results: Sequence[Result]) -> tuple[str, ...]:
     return (
         f"Our cells: {ours}, then the 95 % bootstrap interval over test scenes. The paper's cells: mean ± standard "
         "deviation over five answers.",
-        "▲ or ▼ marks a difference where our whole interval lies beyond twice the paper's standard deviation. What the "
-        "paper's own choice of scenes leaves open is not known and not in the marks. N/A: the method has no such "
-        "answer, or nobody measured it.",
+        "▲ or ▼ marks a difference where our whole interval lies beyond twice the paper's standard deviation; results "
+        f"of fewer than {FEWEST_SCENES} scenes have no marks. What the paper's own choice of scenes leaves open is not "
+        "known and not in the marks. N/A: the method has no such answer, or nobody measured it.",
     )
 
 

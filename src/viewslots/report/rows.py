@@ -129,6 +129,10 @@ def _row(row: Mapping[str, Any]) -> PaperRow:
     return PaperRow(row.get("method", "Proposed"), scores)  # tables of one method do not name it
 
 
+FEWEST_SCENES = 20
+"""Of a result whose differences are marked: the bootstrap of three scenes that agree has no width."""
+
+
 def verdict(ours: Mapping[str, Any] | None, paper: Published | None) -> str:
     """`better` or `worse` where our whole interval lies beyond twice the paper's uncertainty; else empty."""
     if ours is None or paper is None or ours["low"] is None:
@@ -222,14 +226,15 @@ def paper_cell(published: Published | None) -> Cell:
 
 def difference_row(result: Result, row: PaperRow) -> Row:
     """Ours minus the paper's row of the same method, in the convention of the published numbers."""
-    cells = tuple(difference_cell(result["pooled"].get(name), row.scores.get(name)) for name in METRICS)
+    marks = result["scenes"] >= FEWEST_SCENES
+    cells = tuple(difference_cell(result["pooled"].get(name), row.scores.get(name), marks) for name in METRICS)
     return Row(f"difference to the paper's {row.method}", cells, "difference")
 
 
-def difference_cell(ours: Mapping[str, float] | None, paper: Published | None) -> Cell:
+def difference_cell(ours: Mapping[str, float] | None, paper: Published | None, marks: bool = True) -> Cell:
     if ours is None or paper is None:
         return MISSING
-    return Cell(f"{ours['mean'] - paper.mean:+z.3f}", mark=verdict(ours, paper))
+    return Cell(f"{ours['mean'] - paper.mean:+z.3f}", mark=verdict(ours, paper) if marks else "")
 
 
 TRAINING = ("data", "seed", "steps", "of the preset's", "scored step", "minutes", "parameters")
