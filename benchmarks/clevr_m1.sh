@@ -63,4 +63,5 @@ done
 wait
 viewslots report "$work/results" --out "$work/report" > "$work/logs/report.log" 2>&1
 note "report: $?"
-note done
+[ "$device" = cuda ] && echo quit | nvidia-cuda-mps-control
+! grep -qv -e ': 0$' -e 'scores of' "$work/logs/progress.log"

@@ -225,7 +225,8 @@ def test_figures_say_how_their_answers_were_found(
     for starts, words in ((0, "plain (one pass)"), (None, "plain (one pass)"), (3, "by search (3 starts)")):
         found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=1, starts=starts)
         for name in ("decomposition-perceived", "decomposition-complete", "viewpoints-estimated"):
-            assert f"Answers of model: {words}." in Path(found[name][1]).read_text()
+            text = Path(found[name][1]).read_text()
+            assert f"Answers of model: {words}. Scenes of blocks, test1." in text
         pictures[starts] = Path(found["decomposition-complete"][0]).read_bytes()
     assert pictures[0] == pictures[None]
     assert pictures[3] != pictures[0]
@@ -292,7 +293,7 @@ def test_a_set_of_ones_own_with_few_scenes_and_fewer_views(
     found = made(capsys, str(saved), data=path, out=tmp_path / "out", split="valid")
     assert list(found) == [*SCENES, *TURNING, "viewpoints-estimated"]
     svg = (tmp_path / "out" / "decomposition-perceived.svg").read_text()
-    assert "Scenes: 1 valid/desk, 2 valid/shelf." in svg
+    assert "Scenes of set, valid: 1 valid/desk, 2 valid/shelf." in svg
     held_out = (tmp_path / "out" / "viewpoints-estimated.svg").read_text()
     assert "Scene 1" in held_out
     assert "Scene 2" not in held_out

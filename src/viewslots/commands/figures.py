@@ -185,9 +185,10 @@ def _scene_count(asked: int | None, stored: int, where: str) -> int:
 
 
 def _names(store: "Store", split: str, scenes: int | None) -> str:
-    """What an import calls the scenes that are shown."""
+    """Which scenes are shown, and what an import calls them."""
     names = (store.names(split) or [])[: min(scenes or SCENES, NAMES)]
-    return f" Scenes: {', '.join(f'{number} {name[:NAME]}' for number, name in enumerate(names, 1))}." if names else ""
+    called = ": " + ", ".join(f"{number} {name[:NAME]}" for number, name in enumerate(names, 1)) if names else ""
+    return f" Scenes of {store.path.resolve().name}, {split}{called}."
 
 
 def _name(source: str) -> str:
