@@ -176,8 +176,8 @@ def _evaluated(
 
     require_file(out)
     store = Store.open(data)
-    stored = store.split(asked["split"]).size.views
-    require_scenes(asked["scenes"], len(store.split(asked["split"])), f"{asked['split']} of {data}")
+    arrays = store.split(asked["split"])
+    require_scenes(asked["scenes"], len(arrays), f"{asked['split']} of {data}")
     kind = pick_device(device)
     if kind == "cpu":
         _keep_memory()
@@ -191,7 +191,7 @@ def _evaluated(
     if lpips is not None and not asked["extras"]:
         notes.append("--lpips: LPIPS is one of the extras, so there is none with --no-extras")
     distance = find_lpips(lpips, where, taken or size, notes.append) if asked["extras"] else None
-    views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, stored)
+    views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, arrays.size.views)
     slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, **search)})
     with joined_team(local_device(kind)) as team, Progress("answers", "evaluating", team.first) as progress:
