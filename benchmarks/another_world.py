@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import get_args
 
 from viewslots.data.generate import make_dataset
-from viewslots.scenes.clevr import COUNTS, RayTraced
+from viewslots.scenes.clevr.family import COUNTS, RayTraced
+from viewslots.scenes.clevr.sample import ViewRange, sample_multi_view
+from viewslots.scenes.clevr.spec import LENS, Picture, Scene, Vec3
 from viewslots.scenes.draws import Draws
-from viewslots.scenes.sample import ViewRange, sample_multi_view
-from viewslots.scenes.spec import LENS, Picture, Scene, Vec3
 from viewslots.scenes.world import split_range
 from viewslots.terminal import Device, pick_device
 

@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 
 from viewslots.provenance import provenance
+from viewslots.scenes.clevr.render import QUALITIES, render_views
+from viewslots.scenes.clevr.spec import Scene
 from viewslots.scenes.film import to_srgb8
-from viewslots.scenes.render import QUALITIES, render_views
-from viewslots.scenes.spec import Scene
 from viewslots.types import BACKGROUND
 
 REFERENCES = Path(__file__).parent.parent / "tests" / "data" / "blender_refs"

@@ -14,7 +14,7 @@ from PIL import Image
 
 import viewslots
 from viewslots.commands.data import render
-from viewslots.scenes.clevr import TinyClevrWorld
+from viewslots.scenes.clevr.family import TinyClevrWorld
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/api.md"]

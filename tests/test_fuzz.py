@@ -34,8 +34,8 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.metrics.arrays import MASKS_ALONE, ScorePair
 from viewslots.protocol.results import find_results
 from viewslots.runs import load_run
-from viewslots.scenes.clevr import CLEVR_M
-from viewslots.scenes.spec import Scene
+from viewslots.scenes.clevr.family import CLEVR_M
+from viewslots.scenes.clevr.spec import Scene
 from viewslots.training.run import read_run_config
 from viewslots.viewpoints.photos import read_pictures
 

@@ -21,14 +21,14 @@ from shape_world import make_shapes
 from viewslots.cli import COMMANDS
 from viewslots.errors import UserError
 from viewslots.ranks import ALONE, joined_team, local_device
-from viewslots.scenes.render import most_at_once
+from viewslots.scenes.devices import most_at_once
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 COUNTS = ("--train-scenes", "5", "--valid-scenes", "2", "--test-scenes", "0", "--batch", "2")
 DIES_ONCE = """
 import os, signal, sys
 import viewslots.data.generate as generate
-from viewslots.scenes.clipart import ClipartWorld
+from viewslots.scenes.flat.clipart import ClipartWorld
 render = ClipartWorld.render
 def dying(self, scenes, *rest):
     if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and scenes[0].to_dict() == LAST:

@@ -12,8 +12,9 @@ from viewslots.data.presets import data_preset
 from viewslots.data.store import SplitArrays
 from viewslots.data.views import FirstViews, RandomViews
 from viewslots.errors import UserError
-from viewslots.scenes.render import camera_poses, render_views
-from viewslots.scenes.spec import Picture, Scene, SceneObject
+from viewslots.scenes.clevr.render import render_views
+from viewslots.scenes.clevr.spec import Picture, Scene, SceneObject
+from viewslots.scenes.vectors import camera_poses
 from viewslots.types import Pictures
 
 

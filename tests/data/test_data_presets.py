@@ -8,7 +8,7 @@ import pytest
 from viewslots.data.names import DATA_SETS
 from viewslots.data.presets import DATA_PRESETS, data_preset
 from viewslots.errors import UserError
-from viewslots.scenes.clevr import CLEVR_M
+from viewslots.scenes.clevr.family import CLEVR_M
 from viewslots.scenes.tabletop.family import TABLETOP
 
 MULTI = ("clevr-m1", "clevr-m2", "clevr-m3", "clevr-m4")

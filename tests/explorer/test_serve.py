@@ -21,7 +21,7 @@ from viewslots.explorer.serve import free_port, require_gradio, stop_signals
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import DSPRITES
 from viewslots.methods.umbra.model import Umbra
-from viewslots.scenes.sprites import SpriteWorld
+from viewslots.scenes.flat.sprites import SpriteWorld
 from viewslots.scenes.world import World
 from viewslots.training.run import RunFolder
 from viewslots.viewpoints.scene import Reader

@@ -6,7 +6,7 @@ A rounded body is the set of points within its edge radius of a smaller, sharp o
 import numpy as np
 from numpy.typing import NDArray
 
-from viewslots.scenes.spec import Lights, Picture, SceneObject
+from viewslots.scenes.clevr.spec import Lights, Picture, SceneObject
 
 Array = NDArray[np.float64]
 

@@ -21,8 +21,7 @@ import torch
 from scipy.integrate import quad
 from scipy.spatial import ConvexHull
 
-from viewslots.scenes.geometry import Vec
-from viewslots.scenes.spec import Scene
+from viewslots.scenes.clevr.spec import Scene
 from viewslots.scenes.tabletop.bodies import KINDS, WHOLE, Part, Piece, Solid, Turned, parts_of
 from viewslots.scenes.tabletop.expose import render_tables
 from viewslots.scenes.tabletop.family import TABLETOP
@@ -30,6 +29,7 @@ from viewslots.scenes.tabletop.light import texture
 from viewslots.scenes.tabletop.stage import Stage as TableTables
 from viewslots.scenes.tabletop.table_scene import Camera, Finish, Table, TableScene, Thing
 from viewslots.scenes.tabletop.textures import PATTERNS
+from viewslots.scenes.vectors import Vec
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "src/viewslots/scenes/blender"

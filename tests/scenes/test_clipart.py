@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from viewslots.errors import UserError
-from viewslots.scenes import clipart, drawings, layers
-from viewslots.scenes.album import KINDS
-from viewslots.scenes.clipart import ClipartScene, ClipartWorld, Jitter, Piece
-from viewslots.scenes.layers import Layer
+from viewslots.scenes.flat import clipart, drawings, layers
+from viewslots.scenes.flat.album import KINDS
+from viewslots.scenes.flat.clipart import ClipartScene, ClipartWorld, Jitter, Piece
+from viewslots.scenes.flat.layers import Layer
 
 WORLD = ClipartWorld()
 HOME = {kind.name: kind.home for kind in KINDS}

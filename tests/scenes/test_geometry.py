@@ -8,8 +8,9 @@ import pytest
 import torch
 from slow_tracer import Array, enter, gap, outward, unit
 
-from viewslots.scenes.geometry import Bodies, Vec, intersect, normals
-from viewslots.scenes.spec import Scene, SceneObject
+from viewslots.scenes.clevr.geometry import Bodies, intersect, normals
+from viewslots.scenes.clevr.spec import Scene, SceneObject
+from viewslots.scenes.vectors import Vec
 
 SHAPES = ("sphere", "cube", "cylinder")
 TOUCH = 1e-3

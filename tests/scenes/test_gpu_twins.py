@@ -9,11 +9,12 @@ import pytest
 import torch
 from twins import moved
 
-from viewslots.scenes import geometry, render, shading
-from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
-from viewslots.scenes.geometry import Bodies, Vec, intersect
-from viewslots.scenes.render import render_views
-from viewslots.scenes.spec import Scene, SceneObject
+from viewslots.scenes.clevr import geometry, render, shading
+from viewslots.scenes.clevr.family import CLEVR_M, ClevrWorld
+from viewslots.scenes.clevr.geometry import Bodies, intersect
+from viewslots.scenes.clevr.render import render_views
+from viewslots.scenes.clevr.spec import Scene, SceneObject
+from viewslots.scenes.vectors import Vec
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -48,7 +49,7 @@ def random_rays(count: int, seed: int) -> tuple[Vec, Vec]:
 
 
 def test_rays_meet_bodies_at_the_same_bits(plain_code: Callable[[], None]) -> None:
-    from viewslots.scenes.geometry_cuda import intersect_cuda
+    from viewslots.scenes.clevr.geometry_cuda import intersect_cuda
 
     kinds = ("sphere", "cube", "cylinder")
     crowd = [
@@ -74,7 +75,7 @@ def test_rays_meet_bodies_at_the_same_bits(plain_code: Callable[[], None]) -> No
 
 
 def test_rays_broadcast_as_in_the_plain_code(plain_code: Callable[[], None]) -> None:
-    from viewslots.scenes.geometry_cuda import intersect_cuda
+    from viewslots.scenes.clevr.geometry_cuda import intersect_cuda
 
     scenes = [CLEVR_M["clevr-m1"].sample(1, "train", index) for index in range(2)]
     bodies = Bodies.of(scenes, 6, "cpu")
@@ -113,7 +114,7 @@ def test_paths_bring_the_same_light(
     backdrop: str, bounces: int, plain_code: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Path by path: exponentials and logarithms differ in the last bit, so a few paths go another way."""
-    from viewslots.scenes.shading_cuda import trace_cuda
+    from viewslots.scenes.clevr.shading_cuda import trace_cuda
 
     asked = captured(SCENES[backdrop](), monkeypatch)
     plain_code()
@@ -134,7 +135,7 @@ def test_paths_bring_the_same_light(
 
 
 def test_no_points_no_light() -> None:
-    from viewslots.scenes.shading_cuda import trace_cuda
+    from viewslots.scenes.clevr.shading_cuda import trace_cuda
 
     scene = SCENES["plane"]()
     stage = render.Stage.of([scene], len(scene.objects), "cuda")

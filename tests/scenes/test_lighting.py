@@ -26,11 +26,12 @@ from slow_tracer import (
     unit,
 )
 
-from viewslots.scenes import film, ground, lights, materials, render, shading
-from viewslots.scenes.geometry import Vec
-from viewslots.scenes.lights import Stage, light_samples
-from viewslots.scenes.materials import Points
-from viewslots.scenes.spec import Lights, Picture, Scene, SceneObject
+from viewslots.scenes import film
+from viewslots.scenes.clevr import ground, lights, materials, render, shading
+from viewslots.scenes.clevr.lights import Stage, light_samples
+from viewslots.scenes.clevr.materials import Points
+from viewslots.scenes.clevr.spec import Lights, Picture, Scene, SceneObject
+from viewslots.scenes.vectors import Vec
 
 BASE = (7.48113, -6.50764, 5.34367)
 LAMPS = ("key", "fill", "back")

@@ -12,10 +12,10 @@ from scipy.ndimage import binary_dilation, binary_erosion
 from slow_tracer import Array, blackman_harris, enter, pixel_rays, some_body
 
 from viewslots.errors import UserError
-from viewslots.scenes import render
-from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
-from viewslots.scenes.render import render_views
-from viewslots.scenes.spec import Lights, Picture, Scene
+from viewslots.scenes.clevr import render
+from viewslots.scenes.clevr.family import CLEVR_M, ClevrWorld
+from viewslots.scenes.clevr.render import render_views
+from viewslots.scenes.clevr.spec import Lights, Picture, Scene
 from viewslots.scenes.world import SOLID_KEYS
 from viewslots.types import Pictures
 

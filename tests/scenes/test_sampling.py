@@ -13,10 +13,10 @@ import pytest
 from scipy import stats
 
 from viewslots.errors import UserError
-from viewslots.scenes import render
-from viewslots.scenes.clevr import CLEVR_M, ClevrWorld
+from viewslots.scenes.clevr import render
+from viewslots.scenes.clevr.family import CLEVR_M, ClevrWorld
+from viewslots.scenes.clevr.spec import Scene
 from viewslots.scenes.draws import Draws
-from viewslots.scenes.spec import Scene
 
 BASE_CAMERA = np.array([7.48113, -6.50764, 5.34367])
 COLORS = {

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viewslots.errors import UserError
-from viewslots.scenes.clevr import CLEVR_M, ClevrWorld, TinyClevrWorld
-from viewslots.scenes.render import render_views
-from viewslots.scenes.spec import Lights, Picture, Scene, SceneObject
+from viewslots.scenes.clevr.family import CLEVR_M, ClevrWorld, TinyClevrWorld
+from viewslots.scenes.clevr.render import render_views
+from viewslots.scenes.clevr.spec import Lights, Picture, Scene, SceneObject
 
 REFERENCES = sorted((Path(__file__).parents[1] / "data" / "blender_refs").glob("ref_*.json"))
 

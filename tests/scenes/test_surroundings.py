@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from viewslots.errors import UserError
-from viewslots.scenes.render import render_views
-from viewslots.scenes.spec import Lights, Picture, Scene, SceneObject
+from viewslots.scenes.clevr.render import render_views
+from viewslots.scenes.clevr.spec import Lights, Picture, Scene, SceneObject
 
 BALL = SceneObject("sphere", 0.7, (0.8, 0.2, 0.2), "metal", (0.0, 0.0, 0.7), 0.0)
 SCENE = Scene((BALL,), ((7.0, -6.0, 5.0),), picture=Picture(20, 20, 0, 20, 0, 20, focal=22.0), key=5)

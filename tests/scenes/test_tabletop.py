@@ -20,9 +20,10 @@ from scipy.spatial import ConvexHull, Delaunay
 from slow_table import Array, first_hit, mesh_of
 
 from viewslots.errors import UserError
-from viewslots.scenes import film, geometry, render
+from viewslots.scenes import devices, film
+from viewslots.scenes.clevr import render
 from viewslots.scenes.descriptions import load_scene
-from viewslots.scenes.geometry import Vec, has_kernel
+from viewslots.scenes.devices import has_kernel
 from viewslots.scenes.tabletop import expose as exposing
 from viewslots.scenes.tabletop import meet as meeting
 from viewslots.scenes.tabletop import stage as staging
@@ -34,6 +35,7 @@ from viewslots.scenes.tabletop.light import Places, Points, ggx, mirrored, scatt
 from viewslots.scenes.tabletop.meet import Rays, meet_objects, meet_surroundings, normals
 from viewslots.scenes.tabletop.stage import Stage
 from viewslots.scenes.tabletop.table_scene import MAX_PIXELS, Camera, Finish, Lamp, Room, Table, TableScene, Thing
+from viewslots.scenes.vectors import Vec
 from viewslots.scenes.world import SOLID_KEYS
 
 WHITE, GRAY, BLACK = ((1.0,) * 3,) * 2, ((0.5,) * 3,) * 2, ((0.0,) * 3,) * 2
@@ -731,9 +733,9 @@ def test_work_is_launched_on_the_device_that_was_asked_for(
 def test_kernels_are_for_gpus_that_triton_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     ages = {"cuda:0": (6, 1), "cuda:1": (7, 0), "cuda:2": (9, 0)}
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: ages[str(device)])
-    monkeypatch.setattr(geometry.importlib.util, "find_spec", lambda name: SimpleNamespace())
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: SimpleNamespace())
     assert [has_kernel.__wrapped__(torch.device(name)) for name in ("cpu", *ages)] == [False, False, True, True]
-    monkeypatch.setattr(geometry.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: None)
     assert not has_kernel.__wrapped__(torch.device("cuda:2"))
 
 

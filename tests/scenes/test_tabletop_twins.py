@@ -18,7 +18,6 @@ from torch import Tensor
 from twins import moved
 
 from viewslots.scenes import film
-from viewslots.scenes.geometry import Vec
 from viewslots.scenes.tabletop import expose as exposing
 from viewslots.scenes.tabletop import light as lighting
 from viewslots.scenes.tabletop import meet as meeting
@@ -29,6 +28,7 @@ from viewslots.scenes.tabletop.meet import Rays, blocked_by, meet_objects, meet_
 from viewslots.scenes.tabletop.stage import CLOTH, TABLE, Rows, Stage
 from viewslots.scenes.tabletop.table_scene import MAX_OBJECTS, Finish, TableScene, Thing
 from viewslots.scenes.tabletop.textures import PATTERNS
+from viewslots.scenes.vectors import Vec
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ON_GPU = torch.cuda.is_available() and not INTERPRETED

@@ -12,7 +12,7 @@ from viewslots.errors import UserError
 from viewslots.experiments import experiment, pinned_steps
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.per_view.model import PerView
-from viewslots.scenes.clevr import CLEVR_M
+from viewslots.scenes.clevr.family import CLEVR_M
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import LiveFeed, NoiseSource, StoredFeed, keyed_generator
 from viewslots.types import SceneBatch
@@ -108,7 +108,7 @@ def test_live_scenes_are_fresh_and_shared_by_ranks() -> None:
 def test_live_clevr_renders_the_chosen_views_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     world, rendered = CLEVR_M["clevr-m1"], []
     monkeypatch.setattr(
-        "viewslots.scenes.clevr.render_views",
+        "viewslots.scenes.clevr.family.render_views",
         lambda scenes, slots, *_: (
             rendered.extend(scenes)
             or [ShapeWorld(64, 2).render([ShapeWorld().sample(0, "live", index) for index in range(len(scenes))], 2)]

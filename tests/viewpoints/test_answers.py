@@ -19,7 +19,7 @@ from viewslots.methods.contract import Search
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.per_view.model import PerView
 from viewslots.methods.slot_attention.model import SlotAttention
-from viewslots.scenes.clevr import TinyClevrWorld
+from viewslots.scenes.clevr.family import TinyClevrWorld
 from viewslots.types import SceneBatch
 from viewslots.viewpoints.answers import scene_batch
 from viewslots.viewpoints.scene import Reader

@@ -6,7 +6,7 @@ import torch
 
 from viewslots.bench.timing import rate
 from viewslots.provenance import provenance
-from viewslots.scenes.clevr import CLEVR_M
+from viewslots.scenes.clevr.family import CLEVR_M
 from viewslots.scenes.tabletop.family import TABLETOP
 
 BATCHES = {"cpu": (1, 4), "cuda": (16, 64)}

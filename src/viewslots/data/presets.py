@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from viewslots.errors import UserError
-from viewslots.scenes.clevr import CLEVR_M, CLEVR_MIXED, ClevrWorld, TinyClevrWorld
-from viewslots.scenes.clipart import ClipartWorld
-from viewslots.scenes.sprites import SpriteWorld
+from viewslots.scenes.clevr.family import CLEVR_M, CLEVR_MIXED, ClevrWorld, TinyClevrWorld
+from viewslots.scenes.flat.clipart import ClipartWorld
+from viewslots.scenes.flat.sprites import SpriteWorld
 from viewslots.scenes.tabletop.family import TABLETOP
 from viewslots.scenes.world import World
 

@@ -14,7 +14,7 @@ from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
 from viewslots.metrics.score import METRICS, match, score_scenes
-from viewslots.scenes.spec import Scene, SceneObject
+from viewslots.scenes.clevr.spec import Scene, SceneObject
 from viewslots.scenes.tabletop.table_scene import TableScene
 from viewslots.scenes.world import World
 from viewslots.types import BACKGROUND, COVERED, Decomposition, Extent, Pictures, SceneTruth, sides

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from viewslots.scenes.render import render_views
-from viewslots.scenes.spec import Scene, load_json
+from viewslots.scenes.clevr.render import render_views
+from viewslots.scenes.clevr.spec import Scene, load_json
 from viewslots.scenes.tabletop.expose import render_tables
 from viewslots.scenes.tabletop.table_scene import WORLD, TableScene
 from viewslots.types import Pictures, Progress

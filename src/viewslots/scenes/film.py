@@ -2,10 +2,13 @@
 
 import functools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from viewslots.types import BACKGROUND, COVERED
 
 FILTER_WIDTH = 3
 """Support of the pixel filter in pixels, as in Blender (1.5 to each side)."""
@@ -125,3 +128,25 @@ def turn(share: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine of `share` of a full turn, looked up in `circle`: the same on every device."""
     step = (share * TURN_STEPS).to(torch.long)
     return table[0, step], table[1, step]
+
+
+@dataclass(frozen=True)
+class Film:
+    """What V views give before padding to a data set's slots."""
+
+    linear: Tensor
+    """[V, H, W, 3] f32 radiance."""
+    visible: Tensor
+    """[V, K, H, W] share of the pixel in which each object is seen."""
+    shapes: Tensor
+    """[V, K, H, W] share of the pixel that each complete object covers."""
+    shadows: Tensor
+    """[V, K, H, W] share of light that each object takes from the ground behind."""
+
+
+def segment_of(visible: Tensor) -> Tensor:
+    """[V, H, W] u8: the object seen most where objects fill at least half the pixel, else background."""
+    alpha = to_alpha8(visible)
+    best, index = alpha.max(1)
+    covered = to_alpha8(visible.sum(1)) >= COVERED
+    return torch.where(covered & (best > 0), index, BACKGROUND).to(torch.uint8)

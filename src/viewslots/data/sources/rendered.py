@@ -26,7 +26,7 @@ from viewslots.data.sources.source import (
 )
 from viewslots.errors import UserError
 from viewslots.files import Fields, read_json, shown
-from viewslots.scenes.render import camera_poses
+from viewslots.scenes.vectors import camera_poses
 
 
 class _IndexMasks(PictureFiles):

@@ -10,11 +10,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from viewslots.scenes.geometry import Vec
 from viewslots.scenes.tabletop.light import Coat, Points
 from viewslots.scenes.tabletop.meet_cuda import LAUNCH, blocks, column, columns_of, some, stacked, store3, unit
 from viewslots.scenes.tabletop.stage import Finishes, Stage
 from viewslots.scenes.tabletop.textures import PATTERNS
+from viewslots.scenes.vectors import Vec
 
 _METAL, _TO_TEXTURE, _COLOR, _OTHER_COLOR = columns_of(
     Finishes, "metal", "to_texture", "first", "second", begins="pattern"

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.scenes import film
-from viewslots.scenes.geometry import Vec, has_kernel
-from viewslots.scenes.render import Film, most_at_once, on_all_cores, on_its_own, resolved, segment_of
+from viewslots.scenes.devices import has_kernel, most_at_once, on_all_cores, on_its_own, resolved
+from viewslots.scenes.film import Film, segment_of
 from viewslots.scenes.tabletop.light import Places, Points, facing, lamps_ahead, look, look_behind
 from viewslots.scenes.tabletop.meet import (
     ITEM_BITS,
@@ -31,6 +31,7 @@ from viewslots.scenes.tabletop.meet import (
 )
 from viewslots.scenes.tabletop.stage import Stage, middle_of, taken
 from viewslots.scenes.tabletop.table_scene import Camera, TableScene
+from viewslots.scenes.vectors import Vec
 from viewslots.types import COVERED, Pictures, Progress
 
 SAMPLES = {"fast": 16, "reference": 256}

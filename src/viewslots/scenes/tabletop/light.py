@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from viewslots.scenes.clevr.materials import fresnel
+from viewslots.scenes.devices import has_kernel
 from viewslots.scenes.film import fraction, mix, turn
-from viewslots.scenes.geometry import Vec, has_kernel
-from viewslots.scenes.materials import fresnel
 from viewslots.scenes.tabletop.meet import (
     ITEM_BITS,
     Rays,
@@ -26,6 +26,7 @@ from viewslots.scenes.tabletop.meet import (
 )
 from viewslots.scenes.tabletop.stage import Finishes, Lamps, Rows, Stage, Surroundings, taken
 from viewslots.scenes.tabletop.textures import PATTERNS, share
+from viewslots.scenes.vectors import Vec
 
 OFFSET = 2e-4
 """Metres that rays start above their surface."""

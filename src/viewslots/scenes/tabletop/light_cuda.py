@@ -12,7 +12,6 @@ import triton.language as tl
 from torch import Tensor
 
 from viewslots.scenes.film import TURN_STEPS
-from viewslots.scenes.geometry import Vec
 from viewslots.scenes.tabletop.coat_cuda import (
     ALPHA,
     FINISH,
@@ -57,6 +56,7 @@ from viewslots.scenes.tabletop.meet_cuda import (
     unit,
 )
 from viewslots.scenes.tabletop.stage import Lamps, Rows, Stage, Surroundings
+from viewslots.scenes.vectors import Vec
 
 _NORMAL, _RIGHT, _UP, _RADIANCE, _AREA, _LAMP = columns_of(
     Lamps, "normal", "right", "up", "radiance", "area", "end", begins="center"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from viewslots.scenes.geometry import Vec, has_kernel
+from viewslots.scenes.devices import has_kernel
 from viewslots.scenes.tabletop.stage import (
     CLOTH,
     FLOOR,
@@ -24,6 +24,7 @@ from viewslots.scenes.tabletop.stage import (
     Surroundings,
     taken,
 )
+from viewslots.scenes.vectors import Vec
 
 BEHIND = -1e-6
 """A surface this little behind the entry of a part's box still counts: rounding may put it there."""

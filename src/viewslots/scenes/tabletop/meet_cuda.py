@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from viewslots.scenes.geometry import Vec
 from viewslots.scenes.tabletop.meet import BEHIND, ITEM_BITS, RING_STEPS, TINY, TOUCH, Rays
 from viewslots.scenes.tabletop.stage import (
     CLOTH,
@@ -24,6 +23,7 @@ from viewslots.scenes.tabletop.stage import (
     Stage,
     Surroundings,
 )
+from viewslots.scenes.vectors import Vec
 
 LAUNCH = {"BLOCK": 32, "num_warps": 1, "num_stages": 1, "enable_fp_fusion": False}
 """A program is one warp of rays: what none of them needs is skipped without waiting for other warps."""

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from viewslots.scenes.film import circle
-from viewslots.scenes.geometry import Vec
 from viewslots.scenes.tabletop.bodies import Matrix, Part, Piece, Ring, Solid, Turned, Vec3, parts_of
 from viewslots.scenes.tabletop.table_scene import Finish, TableScene, Thing
 from viewslots.scenes.tabletop.textures import PATTERNS, placement
+from viewslots.scenes.vectors import Vec
 
 TURNED, RING, SOLID = range(3)
 TABLE, CLOTH, FLOOR, WALLS = range(4)

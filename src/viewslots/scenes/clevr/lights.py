@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from viewslots.scenes.clevr.geometry import Bodies
+from viewslots.scenes.clevr.spec import Scene
 from viewslots.scenes.film import circle, fraction, mix, turn
-from viewslots.scenes.geometry import Bodies, Vec
-from viewslots.scenes.spec import Scene
+from viewslots.scenes.vectors import Vec
 
 LAMPS = (
     # radiance of the square, its colour, its side

@@ -1,10 +1,5 @@
-"""Rays against spheres, rounded boxes and rounded cylinders, elementwise and exact over batch sizes.
+"""Rays against spheres, rounded boxes and rounded cylinders, elementwise and exact over batch sizes."""
 
-Vectors are three separate tensors, so every sum has a fixed order: the same ray gives the same bits in any batch.
-"""
-
-import functools
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from viewslots.scenes.spec import Scene
+from viewslots.scenes.clevr.spec import Scene
+from viewslots.scenes.devices import has_kernel
+from viewslots.scenes.vectors import Vec
 
 KINDS = ("sphere", "cube", "cylinder")
 EDGE = {"cube": 0.184, "cylinder": 0.054}
@@ -24,69 +21,6 @@ NOWHERE = -1.0
 NEWTON_STEPS = 6
 TOUCH = 1e-3
 """A ray that comes closer than this to a unit body hits it."""
-
-
-@dataclass(frozen=True)
-class Vec:
-    """A field of 3-vectors."""
-
-    x: Tensor
-    y: Tensor
-    z: Tensor
-
-    def __add__(self, other: "Vec") -> "Vec":
-        return Vec(self.x + other.x, self.y + other.y, self.z + other.z)
-
-    def __sub__(self, other: "Vec") -> "Vec":
-        return Vec(self.x - other.x, self.y - other.y, self.z - other.z)
-
-    def __mul__(self, other: "Vec") -> "Vec":
-        return Vec(self.x * other.x, self.y * other.y, self.z * other.z)
-
-    def scaled(self, scale: Tensor) -> "Vec":
-        return Vec(self.x * scale, self.y * scale, self.z * scale)
-
-    def __neg__(self) -> "Vec":
-        return Vec(-self.x, -self.y, -self.z)
-
-    def __getitem__(self, index: Any) -> "Vec":
-        return Vec(self.x[index], self.y[index], self.z[index])
-
-    @property
-    def device(self) -> torch.device:
-        return self.x.device
-
-    def dot(self, other: "Vec") -> Tensor:
-        return self.x * other.x + self.y * other.y + self.z * other.z
-
-    def cross(self, other: "Vec") -> "Vec":
-        return Vec(
-            self.y * other.z - self.z * other.y,
-            self.z * other.x - self.x * other.z,
-            self.x * other.y - self.y * other.x,
-        )
-
-    def unit(self) -> "Vec":
-        return self.scaled(1 / torch.sqrt(self.dot(self).clamp_min(1e-20)))
-
-    def where(self, condition: Tensor, other: "Vec") -> "Vec":
-        """This where the condition holds, else the other."""
-        return Vec(
-            torch.where(condition, self.x, other.x),
-            torch.where(condition, self.y, other.y),
-            torch.where(condition, self.z, other.z),
-        )
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> "Vec":
-        return Vec(function(self.x), function(self.y), function(self.z))
-
-    def put(self, index: Any, values: "Vec") -> None:
-        self.x[index], self.y[index], self.z[index] = values.x, values.y, values.z
-
-    @staticmethod
-    def of(rows: Any, device: torch.device | str) -> "Vec":
-        """From nested lists with a last axis of 3."""
-        return Vec(*torch.tensor(rows, dtype=torch.float32, device=device).unbind(-1))
 
 
 @dataclass(frozen=True)
@@ -163,18 +97,6 @@ def to_world(vector: Vec, bodies: Bodies) -> Vec:
     )
 
 
-OLDEST_GPU = (7, 0)
-"""Least compute capability for which Triton compiles."""
-
-
-@functools.cache
-def has_kernel(device: torch.device) -> bool:
-    """Whether `geometry_cuda` can run there; the code below is its twin for every other device."""
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return False
-    return torch.cuda.get_device_capability(device) >= OLDEST_GPU
-
-
 def intersect(bodies: Bodies, view: Tensor, origin: Vec, direction: Vec, skip: Tensor | None = None) -> Tensor:
     """Distance at which each ray enters each body of its view, inf where it does not: [..., K].
 
@@ -183,7 +105,7 @@ def intersect(bodies: Bodies, view: Tensor, origin: Vec, direction: Vec, skip: T
     The bounding sphere is tried for all pairs, the exact body for those that pass.
     """
     if has_kernel(view.device):
-        from viewslots.scenes.geometry_cuda import intersect_cuda
+        from viewslots.scenes.clevr.geometry_cuda import intersect_cuda
 
         return intersect_cuda(bodies, view, origin, direction, skip)
     to_center = bodies.center[view] - origin[..., None]

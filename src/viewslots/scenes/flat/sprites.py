@@ -14,7 +14,7 @@ from viewslots.errors import UserError
 from viewslots.files import open_regular
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.fields import read_fields, read_list, read_number
-from viewslots.scenes.layers import Layer, Painting, paint_all, place
+from viewslots.scenes.flat.layers import Layer, Painting, paint_all, place
 from viewslots.scenes.world import FLAT_KEYS, split_range
 from viewslots.types import Pictures
 

@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from viewslots.scenes.geometry import EDGE, NEWTON_STEPS, TOUCH, Bodies, Vec
+from viewslots.scenes.clevr.geometry import EDGE, NEWTON_STEPS, TOUCH, Bodies
+from viewslots.scenes.vectors import Vec
 
 BLOCK = 128
 _BOX_INNER = tl.constexpr(1 - EDGE["cube"])

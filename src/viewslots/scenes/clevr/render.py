@@ -4,28 +4,26 @@ Sub-pixel rays say who is seen where; the ground is lit at a quarter of them, wh
 object points are shaded one by one. The film filters all of it to pixels.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.ranks import ranks_of_a_gpu
 from viewslots.scenes import film
-from viewslots.scenes.film import SubPixels
-from viewslots.scenes.geometry import Vec, intersect
-from viewslots.scenes.ground import ground_hit, ground_light, ground_radiance, ground_shadows
-from viewslots.scenes.lights import Stage, look_at_origin
-from viewslots.scenes.materials import Points
-from viewslots.scenes.shading import onto_ground, outgoing, surface
-from viewslots.scenes.spec import Picture, Scene
-from viewslots.types import BACKGROUND, COVERED, Pictures, Progress
+from viewslots.scenes.clevr.geometry import intersect
+from viewslots.scenes.clevr.ground import ground_hit, ground_light, ground_radiance, ground_shadows
+from viewslots.scenes.clevr.lights import Stage, look_at_origin
+from viewslots.scenes.clevr.materials import Points
+from viewslots.scenes.clevr.shading import onto_ground, outgoing, surface
+from viewslots.scenes.clevr.spec import Picture, Scene
+from viewslots.scenes.devices import most_at_once, on_all_cores, on_its_own, resolved
+from viewslots.scenes.film import Film, SubPixels, segment_of
+from viewslots.scenes.vectors import Vec, camera_poses
+from viewslots.types import COVERED, Pictures, Progress
 
 
 @dataclass(frozen=True)
@@ -45,20 +43,6 @@ QUALITIES = {
     "fast": Quality(samples=16, bounces=2, ground_bounces=1),
     "reference": Quality(samples=256, bounces=4, ground_bounces=2),
 }
-
-
-@dataclass(frozen=True)
-class Film:
-    """What V views give before padding to a data set's slots."""
-
-    linear: Tensor
-    """[V, H, W, 3] f32 radiance."""
-    visible: Tensor
-    """[V, K, H, W] share of the pixel in which each object is seen."""
-    shapes: Tensor
-    """[V, K, H, W] share of the pixel that each complete object covers."""
-    shadows: Tensor
-    """[V, K, H, W] share of light that each object takes from the ground behind."""
 
 
 @dataclass(frozen=True)
@@ -171,14 +155,6 @@ def light_ground(
     return color, ground_shadows(strength, blocked)
 
 
-def segment_of(visible: Tensor) -> Tensor:
-    """[V, H, W] u8: the object seen most where objects fill at least half the pixel, else background."""
-    alpha = film.to_alpha8(visible)
-    best, index = alpha.max(1)
-    covered = film.to_alpha8(visible.sum(1)) >= COVERED
-    return torch.where(covered & (best > 0), index, BACKGROUND).to(torch.uint8)
-
-
 PAIRS_ON_CPU = 2_000_000
 """Ray-body pairs that a core holds at once: what still fits the caches."""
 PAIRS_ON_GPU = 400_000_000
@@ -188,33 +164,6 @@ BYTES_PER_PAIR = 64
 
 def pairs_at_once(device: torch.device) -> int:
     return most_at_once(device, PAIRS_ON_CPU, PAIRS_ON_GPU, 2 * BYTES_PER_PAIR)
-
-
-def most_at_once(device: torch.device, on_cpu: int, on_gpu: int, bytes_each: int) -> int:
-    """What bounds the memory of a call: on a GPU as many as fit, but no fewer than on a CPU."""
-    if device.type != "cuda":
-        return on_cpu
-    free, _ = torch.cuda.mem_get_info(device)
-    reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(on_gpu, max(on_cpu, (free + reusable) // bytes_each // ranks_of_a_gpu()))
-
-
-def resolved(device: torch.device | str) -> torch.device:
-    """With its index: "cuda" alone is the current one."""
-    where = torch.device(device)
-    return torch.device("cuda", torch.cuda.current_device()) if where == torch.device("cuda") else where
-
-
-@contextmanager
-def on_its_own(device: torch.device) -> Iterator[None]:
-    """Render alike whatever the caller has chosen.
-
-    Inference mode holds for one thread, and what was made in it cannot be written by another. A training loop may have
-    chosen lower precision for its own products. Triton launches on the current device, wherever the tensors are.
-    """
-    current = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-    with current, torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
-        yield
 
 
 def render_views(
@@ -264,22 +213,6 @@ def _render_views(
     return pictures, stored(out.linear)
 
 
-def camera_poses(position: Float64[np.ndarray, "S M 3"]) -> Float64[np.ndarray, "S M 4 4"]:
-    """Camera to world of cameras that look at the origin: `look_at_origin` in double precision.
-
-    Plain arithmetic without trigonometry, so that every machine agrees on the bits.
-    """
-    x, y, z = np.moveaxis(position, -1, 0)
-    flat, distance = np.sqrt(x * x + y * y), np.sqrt(x * x + y * y + z * z)
-    above, divisor = flat == 0, np.where(flat == 0, 1, flat)
-    along, across = np.where(above, 0, x / divisor), np.where(above, -1, y / divisor)
-    zero, one = np.zeros_like(x), np.ones_like(x)
-    right = (-across, along, zero, zero)
-    up = (-along * z / distance, -across * z / distance, flat / distance, zero)
-    back = (x / distance, y / distance, z / distance, zero)
-    return np.stack([np.stack(column, -1) for column in (right, up, back, (x, y, z, one))], -1)
-
-
 def common_format(scenes: Sequence[Scene], slots: int) -> tuple[Picture, int]:
     """Film format and number of views that all scenes share."""
     first = scenes[0]
@@ -318,30 +251,6 @@ def expose_in_parts(
 def shares(views: int, device: torch.device) -> int:
     """Views for each core, so that small pictures keep all of them busy."""
     return -(-views // torch.get_num_threads()) if device.type == "cpu" else views
-
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-def on_all_cores(work: Callable[[T], R], parts: Sequence[T], device: torch.device, progress: Progress) -> list[R]:
-    """Work on parts side by side, a core each: threads within small operations would mostly wait for each other."""
-
-    def counted(results: Iterable[R]) -> list[R]:
-        done: list[R] = []
-        for result in results:
-            done.append(result)
-            progress(len(done), len(parts))
-        return done
-
-    threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1 or len(parts) == 1:
-        return counted(map(work, parts))
-    try:
-        with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(1)) as pool:
-            return counted(pool.map(work, parts))
-    finally:
-        torch.set_num_threads(threads)  # threads that start later inherit the last word on it
 
 
 def visible_pixels(scene: Scene) -> list[int]:

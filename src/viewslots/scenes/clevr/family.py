@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from viewslots.scenes.render import render_views, visible_pixels
-from viewslots.scenes.sample import (
+from viewslots.scenes.clevr.render import render_views, visible_pixels
+from viewslots.scenes.clevr.sample import (
     ARC_VIEWS,
     LARGE_OBJECTS,
     NARROW_VIEWS,
@@ -17,7 +17,7 @@ from viewslots.scenes.sample import (
     sample_multi_view,
     sample_single_view,
 )
-from viewslots.scenes.spec import Scene
+from viewslots.scenes.clevr.spec import Scene
 from viewslots.scenes.world import SOLID_KEYS, split_range
 from viewslots.types import Pictures
 

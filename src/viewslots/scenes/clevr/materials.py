@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from viewslots.scenes.clevr.geometry import Bodies, to_body, to_world
+from viewslots.scenes.clevr.lights import LAMP_COLOR, Stage, lamp_sum, noise
 from viewslots.scenes.film import turn
-from viewslots.scenes.geometry import Bodies, Vec, to_body, to_world
-from viewslots.scenes.lights import LAMP_COLOR, Stage, lamp_sum, noise
+from viewslots.scenes.vectors import Vec
 
 RUBBER_COAT = (1.2, 1.4)
 """Indices of refraction that blend in the gloss and the velvet."""

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from viewslots.scenes.clevr.spec import LENS, Lights, Picture, Scene, SceneObject, Vec3
 from viewslots.scenes.draws import Draws, noise_key
-from viewslots.scenes.spec import LENS, Lights, Picture, Scene, SceneObject, Vec3
 
 SHAPES = ("cube", "sphere", "cylinder")
 MATERIALS = ("rubber", "metal")

@@ -5,9 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from viewslots.scenes.geometry import Vec, intersect
-from viewslots.scenes.lights import LAMP_COLOR, Stage, lamp_sum, light_samples
-from viewslots.scenes.sample import BEHIND
+from viewslots.scenes.clevr.geometry import intersect
+from viewslots.scenes.clevr.lights import LAMP_COLOR, Stage, lamp_sum, light_samples
+from viewslots.scenes.clevr.sample import BEHIND
+from viewslots.scenes.vectors import Vec
 
 GROUND_ALBEDO = 0.8
 LUMINANCE = (0.2126, 0.7152, 0.0722)

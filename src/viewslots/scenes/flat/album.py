@@ -10,8 +10,8 @@ from PIL import Image, ImageOps
 
 from viewslots.errors import UserError
 from viewslots.files import open_regular
-from viewslots.scenes.drawings import DETAIL, DRAWINGS, MEADOW, OUTLINE, draw_vectors
 from viewslots.scenes.fields import read_fields, read_list, read_number
+from viewslots.scenes.flat.drawings import DETAIL, DRAWINGS, MEADOW, OUTLINE, draw_vectors
 
 SIZE = 64
 HORIZON = 0.6

@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float
 from PIL import Image
 
 from viewslots.errors import UserError
-from viewslots.scenes.album import HORIZON, SIZE, SMALLEST, Art, drawn_album, read_album
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.fields import read_fields, read_list, read_number
-from viewslots.scenes.layers import Layer, Painting, paint_all, place
+from viewslots.scenes.flat.album import HORIZON, SIZE, SMALLEST, Art, drawn_album, read_album
+from viewslots.scenes.flat.layers import Layer, Painting, paint_all, place
 from viewslots.scenes.world import FLAT_KEYS, split_range
 from viewslots.types import COVERED, Pictures
 

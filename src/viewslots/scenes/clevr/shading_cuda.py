@@ -10,13 +10,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from viewslots.scenes import ground, lights, materials
+from viewslots.scenes.clevr import ground, lights, materials
+from viewslots.scenes.clevr.geometry_cuda import BLOCK, body_table, box_distance, can_distance, enter_body
+from viewslots.scenes.clevr.lights import LAMP_COLOR, LAMPS, SUN_DIRECTION, SUN_RIGHT, SUN_UP, Stage
+from viewslots.scenes.clevr.materials import GLOSS_ALPHA, METAL_LOBES, Points
+from viewslots.scenes.clevr.sample import BEHIND
 from viewslots.scenes.film import TURN_STEPS
-from viewslots.scenes.geometry import Vec
-from viewslots.scenes.geometry_cuda import BLOCK, body_table, box_distance, can_distance, enter_body
-from viewslots.scenes.lights import LAMP_COLOR, LAMPS, SUN_DIRECTION, SUN_RIGHT, SUN_UP, Stage
-from viewslots.scenes.materials import GLOSS_ALPHA, METAL_LOBES, Points
-from viewslots.scenes.sample import BEHIND
+from viewslots.scenes.vectors import Vec
 
 _ALBEDO = tl.constexpr(ground.GROUND_ALBEDO)
 _PI = tl.constexpr(math.pi)
