@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewslots.errors import UserError
-from viewslots.scenes.flat import album, layers, sprites
 from viewslots.scenes.draws import Draws
+from viewslots.scenes.flat import album, layers, sprites
 from viewslots.scenes.flat.sprites import DrawnSheet, Sprite, SpriteScene, SpriteWorld, StoredSheet
 
 WORLD = SpriteWorld()

@@ -24,7 +24,8 @@ from viewslots.runs import load_run
 from viewslots.training.checkpoint import load_step, save_checkpoint
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import NoiseSource, StoredFeed
-from viewslots.training.settings import RunSettings, parse_changes, plan_run, with_changes
+from viewslots.training.plan import Asked, plan_run
+from viewslots.training.settings import RunSettings, parse_changes, with_changes
 from viewslots.training.state import TrainState
 from viewslots.training.step import EagerStep
 
@@ -204,7 +205,7 @@ def test_a_loss_without_named_parts(shapes: Path, tmp_path: Path, monkeypatch: p
 def test_its_settings_have_its_own_kinds() -> None:
     words = ("optimisation.colour_rate=0.5", "schedule.price_end=2", "model.slots=5")
     given = with_changes({"steps": 20}, parse_changes(words, EXPERIMENT))
-    wish = plan_run(NAME, "live", stored_views=3, data_sha256=None, **given)
+    wish = plan_run(Asked(preset=NAME, data="live", stored_views=3, data_sha256=None, **given))
     assert (type(wish.schedule), type(wish.optimisation)) == (ToySchedule, ToyOptimisation)
     assert wish.optimisation.learning_rates_at(20) == (0.01 * 0.5**4, 0.5)
     assert wish.schedule.at(10).price == 1.0
@@ -212,7 +213,7 @@ def test_its_settings_have_its_own_kinds() -> None:
     with pytest.raises(UserError, match="no such field"):
         parse_changes(("schedule.temperature_start=2",), EXPERIMENT)
     with pytest.raises(UserError, match="--method toy is not for the experiment ocloc-tiny/clevr-m1"):
-        plan_run("tiny", "live", stored_views=3, data_sha256=None, method="toy")
+        plan_run(Asked(preset="tiny", data="live", stored_views=3, data_sha256=None, method="toy"))
 
 
 def test_rates_must_be_as_many_as_optimisers(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,9 @@ from viewslots.training.checkpoint import load_step
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import NoiseSource, StoredFeed
 from viewslots.training.loop import Outcome, Training
+from viewslots.training.plan import Asked, plan_run
 from viewslots.training.run import RunFolder
-from viewslots.training.settings import RunSettings, plan_run
+from viewslots.training.settings import RunSettings
 from viewslots.training.start import Parts, assemble, fingerprint, require_fit, train_parts
 from viewslots.training.state import restore_state
 from viewslots.training.step import EagerStep
@@ -62,7 +63,9 @@ class Listener:
 
 def settings(shapes: Path, **changes: Any) -> RunSettings:
     given = {"steps": 12, "batch": 2, "seed": 3, "validate_every": 4, "checkpoint_every": 3} | changes
-    return plan_run("tiny", str(shapes), stored_views=3, data_sha256=fingerprint(str(shapes)), **given)
+    return plan_run(
+        Asked(preset="tiny", data=str(shapes), stored_views=3, data_sha256=fingerprint(str(shapes)), **given)
+    )
 
 
 def make(wish: RunSettings, folder: Path, parts: Parts | None = None) -> Training:
@@ -103,7 +106,11 @@ def test_a_part_is_trained_alone(shapes: Path, tmp_path: Path, fast: bool) -> No
     before = Umbra(experiment("umbra-tiny/clevr-m1").model, torch.Generator().manual_seed(5))
     sha256 = fingerprint(str(shapes))
     given = {"steps": 4, "batch": 2, "checkpoint_every": 2, "init": "before", "start": before, "fast": fast}
-    wish = plan_run("umbra-tiny/clevr-m1", str(shapes), stored_views=3, data_sha256=sha256, changes=changes, **given)
+    wish = plan_run(
+        Asked(
+            preset="umbra-tiny/clevr-m1", data=str(shapes), stored_views=3, data_sha256=sha256, changes=changes, **given
+        )
+    )
     training = make(wish, tmp_path / "run", assemble(wish, CPU, Ranks(), before))
     with training.folder:
         training.run()
@@ -137,7 +144,16 @@ def test_a_part_that_is_not_there_is_refused(shapes: Path, part: str) -> None:
 def test_a_part_learns_from_a_model_of_its_own_method(shapes: Path) -> None:
     """An OCLOC as the rest of an umbra would never learn what shadows are."""
     changes = {"model.glimpses": 1, "optimisation.parts": ("glimpses",)}
-    wish = plan_run("umbra-tiny/clevr-m1", str(shapes), stored_views=3, data_sha256=None, changes=changes, init="first")
+    wish = plan_run(
+        Asked(
+            preset="umbra-tiny/clevr-m1",
+            data=str(shapes),
+            stored_views=3,
+            data_sha256=None,
+            changes=changes,
+            init="first",
+        )
+    )
     require_fit(wish, Umbra(replace(wish.model, glimpses=0)))
     with pytest.raises(UserError, match="only glimpses is to learn, so give a trained umbra"):
         require_fit(wish, Ocloc(experiment("tiny").model))

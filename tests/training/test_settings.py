@@ -15,14 +15,15 @@ from viewslots.errors import UserError
 from viewslots.experiments import experiment, full_name
 from viewslots.methods.registry import trainable_class
 from viewslots.training import processes
-from viewslots.training.settings import SECTIONS, RunSettings, fields_below, parse_changes, plan_run, with_changes
+from viewslots.training.plan import Asked, plan_run
+from viewslots.training.settings import SECTIONS, RunSettings, fields_below, parse_changes, with_changes
 
 SHORT: dict[str, Any] = {"steps": 4, "batch": 2, "device": "cpu"}
 
 
 def plan(preset: str, *words: str, **options: Any) -> RunSettings:
     arguments = with_changes(options, parse_changes(words, experiment(preset)))
-    return plan_run(preset, "live", stored_views=3, data_sha256=None, **arguments)
+    return plan_run(Asked(preset=preset, data="live", stored_views=3, data_sha256=None, **arguments))
 
 
 def leaves(values: dict[str, Any], prefix: str) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def test_settings_survive_their_json() -> None:
     ],
 )
 def test_damaged_settings_are_refused(name: str, value: object, problem: str) -> None:
-    settings = plan_run("tiny", "live", stored_views=10, data_sha256=None)
+    settings = plan_run(Asked(preset="tiny", data="live", stored_views=10, data_sha256=None))
     with pytest.raises(UserError, match=re.escape(problem)):
         RunSettings.from_json(settings.to_json() | {name: value})
 
@@ -101,7 +102,9 @@ def test_values_have_the_type_of_their_field() -> None:
     ids=str,
 )
 def test_a_damaged_configuration_is_one_error(change: dict[str, Any]) -> None:
-    values = json.loads(json.dumps(plan_run("tiny", "live", stored_views=3, data_sha256=None).to_json()))
+    values = json.loads(
+        json.dumps(plan_run(Asked(preset="tiny", data="live", stored_views=3, data_sha256=None)).to_json())
+    )
     assert RunSettings.from_json(values)
     with pytest.raises(UserError, match=next(iter(change))):
         RunSettings.from_json(values | change)
@@ -116,7 +119,7 @@ EVERY_METHOD = ("tiny", "umbra", "tiny-clevr", "gmioo/dsprites", "space/dsprites
 @pytest.mark.parametrize("preset", EVERY_METHOD)
 def test_any_value_at_any_place_is_taken_or_one_error(preset: str) -> None:
     """Of a run's config.json, which a user or a stranger may have edited: networks can be made of whatever is taken."""
-    settings = plan_run(preset, "live", stored_views=10, data_sha256=None, init="x")
+    settings = plan_run(Asked(preset=preset, data="live", stored_views=10, data_sha256=None, init="x"))
     known = json.loads(json.dumps(settings.to_json()))
     for place in places(known):
         for odd in ODD:

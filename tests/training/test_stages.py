@@ -31,8 +31,9 @@ from viewslots.runs import load_run, run_preset
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import LiveFeed
 from viewslots.training.loop import Training
+from viewslots.training.plan import Asked, plan_run
 from viewslots.training.run import LOCK, RunFolder
-from viewslots.training.settings import RunSettings, parse_changes, plan_run
+from viewslots.training.settings import RunSettings, parse_changes
 from viewslots.training.start import open_data
 from viewslots.training.step import EagerStep
 
@@ -315,7 +316,7 @@ def test_it_is_scored_reported_and_shown(chain: Path, shapes: Path, tmp_path: Pa
 
 def plan(preset: str, *words: str, **options: Any) -> RunSettings:
     changes = parse_changes(words, *map(experiment, reversed(stages(preset))))
-    return plan_run(preset, "live", stored_views=10, data_sha256=None, changes=changes, **options)
+    return plan_run(Asked(preset=preset, data="live", stored_views=10, data_sha256=None, changes=changes, **options))
 
 
 def test_the_recipe_is_that_of_the_research_log() -> None:

@@ -14,8 +14,9 @@ from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS, full_name, known_experiment
 from viewslots.methods.schedules import Optimisation
 from viewslots.training.checkpoint import load_step, save_checkpoint
+from viewslots.training.plan import Asked, plan_run
 from viewslots.training.run import read_run_config
-from viewslots.training.settings import RunSettings, plan_run
+from viewslots.training.settings import RunSettings
 from viewslots.training.start import pinned_model
 from viewslots.training.state import TrainState
 
@@ -109,7 +110,7 @@ def test_second_stages_know_old_runs_by_their_full_name(
     train("tiny", run=first, data=shapes, steps=10, batch=2, checkpoint_every=1, device="cpu")
     make_old(first, "tiny")
     assert full_name("tiny") == name
-    wish = plan_run("second", "live", stored_views=3, data_sha256=None, steps=4, init=str(first))
+    wish = plan_run(Asked(preset="second", data="live", stored_views=3, data_sha256=None, steps=4, init=str(first)))
     for wanted in (name, "tiny"):
         found = pinned_model(first, replace(wish.optimisation, pretrained_preset=wanted))
         assert found is not None

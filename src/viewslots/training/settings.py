@@ -5,23 +5,19 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from itertools import takewhile
-from operator import attrgetter
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-import torch
-
 from viewslots.errors import UserError
-from viewslots.experiments import all_steps, experiment, first_stage, full_name, pinned_steps, stages
 from viewslots.files import FIRST, shown
 from viewslots.methods.config import Bound, check_fields, from_values, frozen
-from viewslots.methods.contract import Precision, TrainableMethod
+from viewslots.methods.contract import Precision
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.registry import trainable_class
-from viewslots.methods.schedules import Optimisation, Schedule, scaled
-from viewslots.types import Extent, sides
+from viewslots.methods.schedules import Optimisation, Schedule
+from viewslots.types import Extent
 
 LIVE = "live"
 Seed = Annotated[int, Bound("a number of at most 63 bits", lambda value: abs(value) < 2**63)]
@@ -142,181 +138,16 @@ class RunSettings:
         return cls(**{name: values[name] for name in known if name in values} | nested)
 
 
-def require_counts(counts: Mapping[str, int]) -> None:
-    for name, value in counts.items():
-        if value < 1:
-            raise UserError(f"{name} is {value}, but must be at least 1")
-
-
-def pinned_for(preset: str, steps: int) -> tuple[int, ...]:
-    """Pinned steps of a run of this length."""
-    factor = steps / experiment(preset).schedule.steps
-    return tuple(scaled(step, factor) for step in pinned_steps(preset))
-
-
-def plan_run(
-    preset: str,
-    data: str,
-    *,
-    steps: int | None = None,
-    init: str | None = None,
-    start: TrainableMethod[Any] | None = None,
-    changes: Mapping[str, Any] | None = None,
-    **shared: Any,
-) -> RunSettings:
-    """A run of an experiment for this data and length: the arguments are those of `plan_stage`.
-
-    Earlier stages on the same data come along, unless `init` names other weights to start from (`start`, the model).
-    All stages share the data, the batch, the views, the slots and the constants of the model in which their experiments
-    agree. `steps` counts all of them; changes first.NAME are for the stage before, first.first.NAME for the one before
-    that.
-    """
-    before, changes = first_stage(preset) if init is None else None, changes or {}
-    own = {name: value for name, value in changes.items() if not name.startswith(FIRST_NAME)}
-    if before is None:
-        if odd := [name for name in changes if name not in own]:
-            raise UserError(f"--set {odd[0]}: this run has no first stage" + (" because of --init" if init else ""))
-        return plan_stage(preset, data, steps=steps, init=init, start=start, changes=own, **shared)
-    length = all_steps(preset) if steps is None else steps
-    if length < (least := len(stages(preset))):
-        raise UserError(f"--steps {length}: {preset} has {least} stages, so give at least {least}")
-    share = min(max(round(length * all_steps(before) / all_steps(preset)), least - 1), length - 1)
-    kept = {name: value for name, value in shared.items() if name not in LAST_ONLY}
-    first = plan_run(before, data, steps=share, changes=changes_before(changes, preset, before), **kept)
-    return plan_stage(preset, data, steps=length - share, changes=own, first=first, **shared)
-
-
-LAST_ONLY = ("method", "learning_rate")
-"""Arguments that the last stage alone takes."""
 FIRST_NAME = FIRST + "."
-
-
-def changes_before(changes: Mapping[str, Any], preset: str, before: str) -> dict[str, Any]:
-    """Those of the stage before: its own, and the model's, whose networks both share. Where the two experiments differ
-    (glimpses, details), a change is the later one's alone: glimpses in the stage before them would ruin it."""
-    chosen, first = experiment(preset), experiment(before)
-    known = dict(fields_below(type(first.model), "model."))
-    alike = [name for name in changes if name in known and attrgetter(name)(first) == attrgetter(name)(chosen)]
-    own = {name.removeprefix(FIRST_NAME): value for name, value in changes.items() if name.startswith(FIRST_NAME)}
-    return {name: changes[name] for name in alike} | own
-
-
-def plan_stage(
-    preset: str,
-    data: str,
-    *,
-    stored_views: int,
-    data_sha256: str | None,
-    method: str | None = None,
-    steps: int | None = None,
-    batch: int | None = None,
-    learning_rate: float | None = None,
-    views: int | None = None,
-    seed: int = 0,
-    init: str | None = None,
-    init_step: int | None = None,
-    start: TrainableMethod[Any] | None = None,
-    first: RunSettings | None = None,
-    slots: int | None = None,
-    pictures: tuple[int, int] | None = None,
-    precision: Precision = "fp32",
-    fast: bool = True,
-    validate_every: int | None = None,
-    checkpoint_every: int | None = None,
-    changes: Mapping[str, Any] | None = None,
-) -> RunSettings:
-    """One stage for this data and length; what is None is as in the experiment, or a share of the run.
-
-    `pictures`: height and width, where they are not the experiment's own data; the model follows them as far as its
-    method can. `start`: the model behind `init`, whose networks this one has. `changes` come last: what counts
-    steps is taken as it is given, not squeezed once more.
-    """
-    chosen = experiment(preset)
-    kind = trainable_class(method or chosen.method)
-    tunes = chosen.tuning is not None and type(start) is kind
-    chosen = chosen.tuned() if tunes else chosen
-    length = chosen.schedule.steps if steps is None else steps
-    size = chosen.optimisation.batch_size if batch is None else batch
-    require_counts({"--steps": length, "--batch": size})
-    squeezed = chosen.squeezed(length)
-    rate = squeezed.optimisation.learning_rate if learning_rate is None else learning_rate
-    settings = RunSettings(
-        preset=full_name(preset),
-        method=method or chosen.method,
-        model=chosen.model if start is None else kind.config_from(chosen.model, start),
-        schedule=squeezed.schedule,
-        optimisation=replace(squeezed.optimisation, batch_size=size, learning_rate=rate),
-        views=min(chosen.views, stored_views) if views is None else views,
-        data=data,
-        data_sha256=data_sha256,
-        world=chosen.data,
-        seed=seed,
-        init=init,
-        pinned=pinned_for(preset, length),
-        precision=precision,
-        fast=fast,
-        validate_every=max(1, length // 20) if validate_every is None else validate_every,
-        checkpoint_every=max(1, min(length // 20, 5000)) if checkpoint_every is None else checkpoint_every,
-        log_every=max(1, min(length // 20, 100)),
-        tunes=tunes,
-        first=first,
-        init_step=init_step,
-    )
-    pictures = sides(chosen.model.image_size) if pictures is None else pictures
-    if IMAGE_SIZE not in (changes or {}) and pictures != sides(settings.model.image_size):
-        settings = replace(settings, model=kind.sized(settings.model, *pictures))
-    if slots is not None:
-        settings = replace(settings, model=with_slots(settings.model, slots, settings.method))
-    settings = settings.changed(changes or {})
-    require_init(settings)
-    require_parts(settings)
-    before = type(start) if first is None else trainable_class(first.method)
-    return replace(settings, tunes=settings.tunes or (bool(settings.optimisation.parts) and before is kind))
-
-
-def with_slots(model: Any, slots: int, method: str) -> Any:
-    if "slots" not in {field.name for field in fields(model)}:
-        raise UserError(f"--slots {slots}: the networks of {method} fix how many objects it can find, {model.slots}")
-    return replace(model, slots=slots)
-
-
-def require_init(settings: RunSettings) -> None:
-    first = settings.optimisation.pretrained_preset
-    if first is not None and settings.init is None and settings.first is None:
-        before = None if first_stage(first) else experiment(first).optimisation.pretrained_preset
-        own = "" if before is None else f" --init a trained {before}"
-        raise UserError(
-            f"{settings.preset} starts from a trained {first}: first run "
-            f"`viewslots train {first} --data DIR --run FIRST`{own}, then this command with --init FIRST "
-            "(a shipped model with such networks does as well: `viewslots info`)"
-        )
-
-
-def require_parts(settings: RunSettings) -> None:
-    """That the parts of the model that are to be trained alone are there."""
-    if not (parts := settings.optimisation.parts):
-        return
-    with torch.device("meta"):
-        model = trainable_class(settings.method)(settings.model)
-    known = {name for name, module in model.named_modules() if name and any(True for _ in module.parameters())}
-    if odd := [part for part in parts if part not in known]:
-        own = ", ".join(name for name, _ in model.named_children())
-        origin = "" if settings.init is None else f" (networks are those of --init {settings.init})"
-        raise UserError(
-            f"optimisation.parts: {settings.method} has no part {shown(odd[0])}; it has {own}, and parts of "
-            f"these{origin}"
-        )
-
-
+"""Before the name of a field of an earlier stage."""
 SECTIONS = ("model", "schedule", "optimisation")
-IMAGE_SIZE = "model.image_size"
 OPTIONS = {
     "schedule.steps": "steps",
     "optimisation.batch_size": "batch",
     "optimisation.learning_rate": "learning_rate",
     "model.slots": "slots",
 }
-"""Fields that have an option of their own, and the argument of plan_run behind it."""
+"""Fields that have an option of their own, and the field of `Asked` behind it."""
 
 
 def parse_changes(words: Sequence[str], chosen: Experiment, *earlier: Experiment) -> dict[str, Any]:
@@ -347,7 +178,7 @@ def parse_changes(words: Sequence[str], chosen: Experiment, *earlier: Experiment
 
 
 def with_changes(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of plan_run: those given by options, and the changes; one that has an option counts as that option."""
+    """Fields of `Asked`: those given by options, and the changes; one that has an option counts as that option."""
     options = {OPTIONS[name]: value for name, value in changes.items() if name in OPTIONS}
     if twice := [name for name in changes if OPTIONS.get(name) in given]:
         option = "--" + OPTIONS[twice[0]].replace("_", "-")

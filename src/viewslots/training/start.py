@@ -29,8 +29,9 @@ from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.checkpoint import Damaged, load_step, read_facts, saved_steps
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import Feed, LiveFeed, NoiseSource, StoredFeed, batches_of, rendered_split
+from viewslots.training.plan import IMAGE_SIZE, Asked, plan_run
 from viewslots.training.run import CHECKPOINTS, RunFolder, read_run_config
-from viewslots.training.settings import IMAGE_SIZE, LIVE, RunSettings, plan_run
+from viewslots.training.settings import LIVE, RunSettings
 from viewslots.training.step import EagerStep, Model, Step, fast_step
 from viewslots.training.validation import Validation, live_split
 from viewslots.types import Progress
@@ -40,19 +41,19 @@ FREE = ("precision", "validate_every", "checkpoint_every")
 
 
 def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> RunSettings:
-    """`given` holds arguments of plan_run; `precision` counts where it says nothing of it. Nothing is written yet."""
+    """`given` holds fields of `Asked`; `precision` counts where it says nothing of it. Nothing is written yet."""
     for name, word in (("preset", "an experiment (`viewslots train --help` has them)"), ("data", "--data DIR or live")):
         if name not in given:
             raise UserError(f"a new run needs {word}; to go on with one, add --resume")
     given = {"precision": precision, "fast": fast} | given
-    world = plan_run(**given, stored_views=1, data_sha256=None).world  # also refuses what cannot be
+    world = plan_run(Asked(**given, stored_views=1, data_sha256=None)).world  # also refuses what cannot be
     given["data"] = LIVE if given["data"] == LIVE else str(Path(given["data"]).resolve())
     size = data_size(given["data"], world)
     others = None if is_own(size, world) else (size.height, size.width)
     sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
     if isinstance(size, Plan) and "batch" not in given:
         given |= smaller_batch(given["preset"], size.splits["train"].scenes)
-    settings = plan_run(**given, stored_views=size.views, pictures=others, data_sha256=sha256)
+    settings = plan_run(Asked(**given, stored_views=size.views, pictures=others, data_sha256=sha256))
     if settings.views > size.views:
         raise UserError(f"--views {settings.views}: scenes of this data set have {size.views}")
     if isinstance(size, Plan):
