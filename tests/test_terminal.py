@@ -58,11 +58,20 @@ def test_what_an_earlier_run_did_does_not_count_for_the_rate(lines: tuple[Lines,
     assert said == ["evaluating: 92 of 100 scenes, 1:20 left"]
 
 
-def test_the_end_is_not_told(lines: tuple[Lines, Clock, list[str]]) -> None:
+def test_the_end_is_told_to_who_heard_of_the_beginning(lines: tuple[Lines, Clock, list[str]]) -> None:
     told, clock, said = lines
+    told.tell(50, 100)
+    told.end()
     clock.now = 50
     told.tell(100, 100)
+    told.end()
     assert said == []
+    told.tell(60, 100)
+    told.end()
+    told.tell(100, 100)
+    clock.now = 70
+    told.end()
+    assert said == ["evaluating: 60 of 100 scenes, 3:20 left", "evaluating: 100 of 100 scenes, 1:10"]
 
 
 def test_the_first_sign_comes_though_nothing_is_done_yet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,8 @@ class Lines:
         self._unit, self._doing, self._clock = unit, doing or "working", clock
         self._begun = self._said = clock()
         self._known: tuple[int, int] | None = None
+        self._awaited = False
+        """Whether somebody knows that it has begun, and not that it is done."""
         self._first = 0
         self._timer = threading.Timer(FIRST_SIGN, self._say)
         self._timer.daemon = True
@@ -102,6 +104,8 @@ class Lines:
 
     def end(self) -> None:
         self._timer.cancel()
+        if self._awaited and self._done:
+            self._say()
 
     def tell(self, done: int, total: int) -> None:
         if self._known is None:
@@ -111,8 +115,12 @@ class Lines:
             self._say()
 
     def _say(self) -> None:
-        self._said = self._clock()
+        self._said, self._awaited = self._clock(), not self._done
         say(self.line())
+
+    @property
+    def _done(self) -> bool:
+        return self._known is not None and self._known[0] == self._known[1]
 
     def line(self) -> str:
         if self._known is None:
@@ -120,8 +128,10 @@ class Lines:
         done, total = self._known
         counted = f"{done} %" if self._unit == "%" else f"{done} of {total} {self._unit}"
         new = done - self._first
-        left = (self._said - self._begun) / new * (total - done) if new else None
-        return f"{self._doing}: {counted}" + ("" if left is None else f", {clock_time(left)} left")
+        passed = self._said - self._begun
+        if done == total:
+            return f"{self._doing}: {counted}, {clock_time(passed)}"
+        return f"{self._doing}: {counted}" + (f", {clock_time(passed / new * (total - done))} left" if new else "")
 
 
 def clock_time(seconds: float) -> str:

@@ -31,7 +31,8 @@ def info(
     if not known and (experiment in shipped or Path(experiment).is_dir()):
         print_json(model_facts(experiment))
     elif experiment in shipped:
-        print_json(describe(experiment) | {"shipped_model": model_facts(experiment)})
+        both = {"two_things": f"an experiment, and below it as shipped_model the trained model {experiment}"}
+        print_json(both | describe(experiment) | {"shipped_model": model_facts(experiment)})
     else:
         print_json(describe(experiment))
 
