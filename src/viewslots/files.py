@@ -244,8 +244,12 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: damaged JSON ({' '.join(str(error).split())[:120]})") from error
     if not isinstance(value, dict):
-        raise UserError(f"{path}: holds {type(value).__name__} where an object is expected")
+        raise NotAnObject(f"{path}: holds {type(value).__name__} where an object is expected")
     return value
+
+
+class NotAnObject(UserError):
+    """JSON, but of another kind than anything of ours."""
 
 
 def is_run(folder: Path) -> bool:

@@ -874,6 +874,7 @@ def test_without_cameras_there_is_one_clear_line(tmp_path: Path) -> None:
     data = make_shapes(tmp_path / "shapes", train=2, valid=1)
     with pytest.raises(UserError, match="split train: its cameras are not known, but the method must be told them"):
         train("mulmon-tiny/clevr-m1", data=str(data), run=tmp_path / "run", steps=2, batch=1, device="cpu")
+    assert not (tmp_path / "run").exists()
 
 
 def test_live_scenes_tell_their_cameras() -> None:

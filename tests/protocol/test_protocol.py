@@ -521,6 +521,12 @@ def test_methods_without_viewpoints(store: Store) -> None:
         evaluate(KMeansMethod(), store, replace(PLAN, new_views=2))
 
 
+def test_cameras_are_not_scored_on_the_scenes_that_probes_are_fitted_on(store: Store) -> None:
+    extras = evaluate(Knowing(store), store, replace(PLAN, split="valid", repeats=1)).one(0)["extras"]
+    assert extras["camera_linear_position"] is None
+    assert extras["novel_view_psnr"] is not None
+
+
 def test_a_store_without_a_validation_split_has_no_probes(store: Store) -> None:
     bare = Store(
         store.path,
@@ -674,6 +680,8 @@ def test_time_of_a_training_from_its_rows(tmp_path: Path) -> None:
     assert (on_the_way["init_steps"], on_the_way["init_seconds"]) == (110, 12.0)
     for init, name in {"/not/here": "here", "umbra/clevr of docs/runs": "umbra/clevr of docs/runs"}.items():
         assert taken_before({"init": init}, tmp_path) == {"init": name, "init_steps": None, "init_seconds": None}
+    gone = taken_before({"init": "/not/here", "init_step": 110}, tmp_path)  # which may have had stages before
+    assert (gone["init_steps"], gone["init_seconds"]) == (None, None)
     assert set(taken_before({}, tmp_path).values()) == {None}
     file.write_text("")
     assert training_seconds(file) is None
@@ -815,6 +823,9 @@ def test_commands_refuse_in_one_line(store: Store, saved: Path, tmp_path: Path) 
     assert default_slots({"preset": None}, unknown.meta.plan, "test2") == 3  # as many as the data set tells
     assert default_slots({"preset": None}, unknown.meta.plan, "test2", others=5) == 5
     assert default_slots({"preset": None}, replace(unknown.meta.plan, preset="clevr-m1"), "test2", others=5) == 11
+    for trained, slots in {7: 11, 15: 15}.items():  # the paper's number, but never fewer than it was trained with
+        about = {"preset": "clevr-m1", "trained_slots": trained}
+        assert default_slots(about, unknown.meta.plan, "test2") == slots
     with pytest.raises(UserError, match="--scenes: 99 asked for, but test1 of "):  # before a model is looked for
         evaluate_command("nothing-here", data=store.path, out=out, scenes=99, device="cpu")
     with pytest.raises(UserError, match="no split"):

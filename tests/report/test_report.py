@@ -527,6 +527,7 @@ def test_results_are_found_below_run_folders(tmp_path: Path) -> None:
         (run / name).write_text(json.dumps(made(run=name)))
     for name in ("config.json", "results/other.json"):
         (run / name).write_text("{}")  # something else
+    (run / "results" / "list.json").write_text("[1, 2]")
     os.symlink(run / "results.json", run / "results" / "again.json")
     found = [result["run"] for _, result in find_results([run, run / "results.json"])]
     assert sorted(found) == ["mine.json", "other/results-test2.json", "results.json", "results/a.json"]
@@ -534,6 +535,9 @@ def test_results_are_found_below_run_folders(tmp_path: Path) -> None:
 
 
 def test_bad_sources_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text("[1, 2]")
+    with pytest.raises(UserError, match="holds list where an object is expected"):
+        find_results([tmp_path / "list.json"])
     with pytest.raises(UserError, match="no such file"):
         find_results([tmp_path / "none"])
     with pytest.raises(UserError, match="no results below it"):

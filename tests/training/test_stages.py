@@ -36,6 +36,7 @@ from viewslots.training.run import LOCK, RunFolder
 from viewslots.training.settings import RunSettings, parse_changes
 from viewslots.training.start import open_data
 from viewslots.training.step import EagerStep
+from viewslots.training.validation import Validation
 
 NAME = "umbra-tiny/clevr-m1"
 SHORT: dict[str, Any] = SMALL | {"steps": 10, "checkpoint_every": 3, "validate_every": 2}
@@ -150,6 +151,28 @@ def test_a_signal_after_the_last_step_of_the_first_stage_stops_too(
     assert left.value.code == 128 + signal.SIGTERM
     assert saved_steps(run) == []
     resume(run)
+    assert_same_chain(chain, run)
+
+
+def test_a_first_stage_that_owes_its_last_validation_is_not_done(
+    chain: Path, shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its best model may be the one that is still to be validated."""
+    run, calls, validate = tmp_path / "run", iter(range(1000)), Validation.__call__
+
+    def broken(self: Validation, model: Any) -> Any:
+        if next(calls) == FIRST // SHORT["validate_every"] - 1:
+            raise UserError("cannot read the data")
+        return validate(self, model)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Validation, "__call__", broken)
+        with pytest.raises(UserError, match=f"cannot read the data; step {FIRST} is saved, then go on with --resume"):
+            train(NAME, data=shapes, run=run, **SHORT)
+    assert FIRST in saved_steps(run / "first")
+    _, said = resume(run)
+    assert "stage 1 is done" not in said
+    assert "finished already" not in said
     assert_same_chain(chain, run)
 
 

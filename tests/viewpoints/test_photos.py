@@ -169,6 +169,9 @@ def test_sixteen_bits(tmp_path: Path) -> None:
     np.testing.assert_allclose(seen(saved(tmp_path / "d.tif", Image.fromarray(deep))), expected, atol=0.01)
     wide = Image.fromarray(deep.astype(np.int32))
     np.testing.assert_allclose(seen(wide), expected, atol=0.01)
+    for kind in (np.int64, np.uint32):
+        with pytest.raises(UserError, match=f"pixels of type {np.dtype(kind)}; make them uint8 .0 to 255. or uint16"):
+            seen(deep.astype(kind))
 
 
 def test_the_first_frame_of_an_animation(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def run_stage(
             console.stage(number, count, settings.all_steps - settings.steps, last.all_steps)
         training = Training(settings, parts, folder, ranks, console, goes_on=number < count)
         training.resume()
-        if folder is not None and training.done == settings.steps:
+        if folder is not None and training.done == settings.steps and not training.owes_validation:
             stage = f" of stage {number}" if count > 1 else ""
             console.say(
                 f"{folder.path} was finished already, at step {training.done}{stage}: nothing is left to train. For "
@@ -215,6 +215,7 @@ def open_stages(
 def with_stages_before(stage: Opened, free: dict[str, Any], fast: bool, stack: ExitStack) -> list[Opened]:
     """This stage after those before it that are not done yet. Where the one before is done, it starts from that."""
     from viewslots.training.checkpoint import saved_steps
+    from viewslots.training.loop import is_done
     from viewslots.training.run import RunFolder
     from viewslots.training.start import resume_run
 
@@ -226,7 +227,7 @@ def with_stages_before(stage: Opened, free: dict[str, Any], fast: bool, stack: E
     else:
         folder, settings = resume_run(place, free, fast)
     stack.enter_context(folder)
-    if settings.steps in saved_steps(folder.checkpoints):  # which is written after all else
+    if is_done(folder, settings.steps):
         say(f"stage {len(settings.stages)} is done: going on from its best model, in {place}")
         return [replace(stage, weights=finished_model(place))]
     return [*with_stages_before(Opened(folder, settings), free, fast, stack), stage]

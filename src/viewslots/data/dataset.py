@@ -152,6 +152,11 @@ class SceneDataset:
         return to_device(torch.from_numpy(known.astype(np.float32)), self.device)
 
 
+def require_cameras(split: SplitArrays) -> None:
+    """That a method can be told where the cameras are."""
+    _camera_key(split)
+
+
 def _camera_key(split: SplitArrays) -> str:
     """Where the cameras are known from."""
     if "pose" in split:

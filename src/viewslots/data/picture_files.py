@@ -201,24 +201,33 @@ def image_pixels(image: Image.Image, name: str) -> UInt8[np.ndarray, "H W 3"] | 
     require_pixels(image, name)
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith(("I", "F")):
-        return array_pixels(np.asarray(upright), name)
+        return array_pixels(sixteen_bits(np.asarray(upright)), name)
     if not upright.has_transparency_data:
         return np.asarray(upright.convert("RGB"))
     clear = upright.convert("RGBA")
     return np.asarray(Image.alpha_composite(Image.new("RGBA", clear.size, GREY), clear).convert("RGB"))
 
 
+def sixteen_bits(values: NDArray[Any]) -> NDArray[Any]:
+    """Pillow holds pixels of 16 bits as 32; what does not fit stays as it is."""
+    fits = values.dtype.kind == "i" and values.size > 0 and values.min() >= 0 and values.max() <= 65535
+    return values.astype(np.uint16) if fits else values
+
+
 def array_pixels(values: NDArray[Any], name: str) -> UInt8[np.ndarray, "H W 3"] | Float[np.ndarray, "H W 3"]:
-    """Pixels of 0..255 of an array: u8, u16, other whole numbers up to 65535 (16 bits), or fractions in [0, 1]."""
+    """Pixels of 0..255 of an array: u8, u16, or fractions in [0, 1]. Of other whole numbers nobody knows how many bits
+    they mean."""
     if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in (1, 3, 4)) or 0 in values.shape:
         raise UserError(f"{name}: must be an array [H,W], [H,W,3] or [H,W,4], not {list(values.shape)}")
     if values.shape[0] * values.shape[1] > MOST_PIXELS:
         raise UserError(too_large(name))
     if values.dtype == np.uint8:
         return image_pixels(Image.fromarray(values.squeeze(2) if values.shape[2:] == (1,) else values), name)
-    whole = values.dtype.kind in "ui"
+    whole = values.dtype == np.uint16
+    if not whole and values.dtype.kind in "ui":
+        raise UserError(f"{name}: pixels of type {values.dtype}; make them uint8 (0 to 255) or uint16 (0 to 65535)")
     most = 65535 if whole else 1
-    if values.dtype.kind not in "uif" or not (values.min() >= 0 and values.max() <= most):
+    if not whole and (values.dtype.kind != "f" or not (values.min() >= 0 and values.max() <= most)):
         raise UserError(f"{name}: pixels must be 8 bits, 16 bits, or fractions from 0 to 1; save it as PNG or JPEG")
     pixels = (values[..., None] if values.ndim == 2 else values).astype(np.float32) * (255 / most)
     if pixels.shape[2] == 4:

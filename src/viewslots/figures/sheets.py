@@ -35,7 +35,7 @@ def segment_overlay(image: Rgb, segment: Rgb, slots: int) -> Rgb:
 def outline_overlay(image: Rgb, shapes: Rgb) -> Rgb:
     """Outlines of the complete shapes, hidden parts included."""
     result = 0.6 * grey(image)
-    for shape, color in zip(shapes, object_colors(len(shapes)), strict=True):
+    for shape, color in zip(shapes, object_colors(len(shapes))[: len(shapes)], strict=True):
         inside = np.pad(shape >= COVERED, 1)
         core = inside[:-2, 1:-1] & inside[2:, 1:-1] & inside[1:-1, :-2] & inside[1:-1, 2:]
         result[inside[1:-1, 1:-1] & ~core] = color

@@ -115,8 +115,8 @@ def camera_scores(
 
 
 def fits_cameras(store: Store, plan: Plan, split: SplitArrays) -> bool:
-    """Whether there are cameras to fit on and to compare with."""
-    if not knows_cameras(split) or FIT_SPLIT not in store.splits:
+    """Whether there are cameras to fit on, in other scenes than those that are scored, and to compare with."""
+    if split.name == FIT_SPLIT or not knows_cameras(split) or FIT_SPLIT not in store.splits:
         return False
     fit = store.split(FIT_SPLIT)
     # Padded views have no code worth a probe.

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from viewslots.data.format import META
 from viewslots.data.store import Store
 from viewslots.errors import UserError
-from viewslots.files import plain_errors, read_json, sha256, shown
+from viewslots.files import NotAnObject, plain_errors, read_json, sha256, shown
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.plan import Plan
 from viewslots.protocol.repeats import Repeats, Values, bootstrap, by_objects, by_occlusion, estimates
@@ -89,7 +89,12 @@ def find_results(sources: Sequence[Path], formats: Sequence[str] = (FORMAT,)) ->
     for source in sources:
         before = len(found)
         for path in candidates(source):
-            value = read_json(path)
+            try:
+                value = read_json(path)
+            except NotAnObject:
+                if path == source:
+                    raise
+                continue  # somebody else's, beside ours
             if value.get("format") in formats:
                 found.setdefault(path.resolve(), checks[value["format"]](value, path))
             elif path == source:

@@ -87,6 +87,8 @@ def taken_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
     elif isinstance(init, str):
         place, step = Path(init), config.get("init_step")
         name = place.name if place.is_absolute() else init  # which is a shipped model, or says in words where to look
+        if place.is_absolute() and not place.exists():  # its earlier stages are not known
+            return {"init": name, "init_steps": None, "init_seconds": None}
         before = run_preset(init) if (place / CONFIG).is_file() else {}
     else:
         return {"init": None, "init_steps": None, "init_seconds": None}
@@ -138,7 +140,7 @@ def default_slots(about: Mapping[str, Any], data: Plan, split: str, others: int 
     if not split.startswith("test2") and "trained_slots" in about:
         return int(about["trained_slots"])
     if trained is not None and split.startswith("test2"):
-        return trained.test_slots
+        return max(trained.test_slots, int(about.get("trained_slots") or 0))
     slots = slots_for(data.preset, split) or others or data.splits[split].slots
     if not slots:
         known = data.preset or "this data set"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
+from viewslots.training.checkpoint import Damaged, read_facts, saved_steps
 from viewslots.training.distributed import Ranks
 from viewslots.training.processes import Interrupted, StopSignals
 from viewslots.training.run import RunFolder, Saver
@@ -102,7 +103,7 @@ class Training:
                 self.parts.model.check(self.batch_of(self.done))
             if self.done == 0 and settings.tunes:
                 self.validate()
-            if self.facts.get(OWED):
+            if self.owes_validation:
                 self.validate()
                 self.save()
             self._clock = self.done, time.monotonic()
@@ -113,6 +114,11 @@ class Training:
             if self.goes_on and (late := self.ranks.most(stop.number)):  # during the last validation or save
                 self.stop(late)
         return Outcome(self.folder.path if self.folder else Path(), self.done, self.facts["best"], self.facts["last"])
+
+    @property
+    def owes_validation(self) -> bool:
+        """Whether that of the newest checkpoint could not be made."""
+        return bool(self.facts.get(OWED))
 
     def save_is_due(self) -> bool:
         """By the clock of rank 0: the others never save, so theirs would always say so."""
@@ -257,3 +263,13 @@ def non_finite(model: nn.Module, optimisers: Optimisers) -> list[str]:
     names = [name for name, values in tensors.items() if values]
     fine = [torch.stack([value.isfinite().all() for value in tensors[name]]).all() for name in names]
     return [name for name, good in zip(names, torch.stack(fine).tolist(), strict=True) if not good]
+
+
+def is_done(folder: RunFolder, steps: int) -> bool:
+    """Whether nothing is left of a run of so many steps: its last validation, checkpoint and model are there."""
+    if steps not in saved_steps(folder.checkpoints) or folder.last_kept != steps:
+        return False
+    try:
+        return not read_facts(folder.checkpoints, steps).get(OWED)
+    except Damaged:
+        return False  # an older checkpoint goes on
