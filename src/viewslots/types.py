@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ Progress = Callable[[int, int], None]
 
 BACKGROUND = 255
 """Value of `segment` where no object is seen."""
+
+PRESENT = 0.5
+"""From this presence on an object counts as there."""
 
 COVERED = 128
 """A complete shape covers a pixel where its alpha is at least this."""
@@ -112,6 +115,20 @@ SLOT_KEYS = {"shapes": 0, "shadows": 0, "depth_order": -np.inf}
 """Of Pictures: what has an axis of objects, and how unused slots are filled."""
 
 
+T = TypeVar("T")
+
+
+def concatenated(parts: Sequence[T]) -> T:
+    """Dataclasses of one kind as one: tensors one after another along the first axis, all else as the first has it."""
+    first = parts[0]
+
+    def whole(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return torch.cat(values) if isinstance(values[0], Tensor) else values[0]
+
+    return replace(first, **{field.name: whole(field.name) for field in fields(first)})  # type: ignore[type-var, arg-type]
+
+
 def shapes_only(value: Any) -> str:
     """A dataclass of arrays in a line: what each holds, not its numbers."""
 
@@ -184,12 +201,12 @@ class Decomposition:
     """Perceived shapes; they sum to one."""
     has_background: bool
     """Then layer 0 is the background and K = L - 1."""
-    complete_shapes: Float[Tensor, "B M K H W"] | None
+    complete_shapes: Float[Tensor, "B M K H W"] | None = None
     """Shape probabilities. Of absent objects as the method's paper has them: whole, or none."""
-    presence: Float[Tensor, "B K"] | None
+    presence: Float[Tensor, "B K"] | None = None
     """What is counted (present if >= 0.5): in the paper a sample; the maximum over views in the per-view baseline."""
-    presence_probability: Float[Tensor, "B K"] | None
-    depth_order: Float[Tensor, "B M K"] | None
+    presence_probability: Float[Tensor, "B K"] | None = None
+    depth_order: Float[Tensor, "B M K"] | None = None
     """Larger is nearer. Of absent objects as the method's paper has it."""
 
     __repr__ = shapes_only

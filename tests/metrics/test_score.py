@@ -14,7 +14,7 @@ from viewslots.metrics import score as score_module
 from viewslots.metrics.arrays import scene_truth
 from viewslots.metrics.objects import true_objects
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
-from viewslots.types import Decomposition, SceneTruth
+from viewslots.types import Decomposition, SceneTruth, concatenated
 
 
 @pytest.fixture(autouse=True)
@@ -270,7 +270,7 @@ def test_any_choice_of_scenes_averages_as_if_scored_alone() -> None:
     assert close(picked, direct)
     assert picked.pooled() == pytest.approx(direct.pooled(), abs=1e-12)
     parts = [score_scenes(prediction, truth).select(torch.tensor([scene])) for scene in chosen]
-    assert SceneScores.concatenate(parts).paper() == picked.paper()
+    assert concatenated(parts).paper() == picked.paper()
 
 
 def test_names_of_slots_do_not_matter() -> None:

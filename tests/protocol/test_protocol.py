@@ -24,7 +24,7 @@ from viewslots.methods.contract import Search
 from viewslots.methods.kmeans.model import KMeansMethod
 from viewslots.metrics.extras import MASK_SCORES, ORDER_SCORES
 from viewslots.metrics.probes import CAMERA_SCORES
-from viewslots.metrics.score import METRICS, SceneScores, score_scenes
+from viewslots.metrics.score import METRICS, score_scenes
 from viewslots.protocol import evaluate as protocol
 from viewslots.protocol import plan as plans
 from viewslots.protocol.evaluate import Seen, evaluate, evaluate_together
@@ -34,7 +34,7 @@ from viewslots.protocol.results import result, summary
 from viewslots.protocol.subject import default_slots, scored_step, taken_before, training_seconds
 from viewslots.ranks import ALONE
 from viewslots.runs import load_run
-from viewslots.types import BACKGROUND, Decomposition, SceneBatch, SceneTruth
+from viewslots.types import BACKGROUND, Decomposition, SceneBatch, SceneTruth, concatenated
 
 PLAN = Plan("test1", views=2, slots=2, repeats=2, batch=3)
 
@@ -434,8 +434,8 @@ def test_a_method_by_hand(store: Store, method: Any) -> None:
             batch = dataset.batch(scenes, FirstViews(2))
             answer = method.infer(batch, keyed_generator(0, repeat, scenes[0]), 2).decomposition()
             parts.append(score_scenes(answer, dataset.truth(scenes, FirstViews(2))))
-        assert found.one(repeat)["paper"] == SceneScores.concatenate(parts).paper()
-        assert found.one(repeat)["pooled"] == SceneScores.concatenate(parts).pooled()
+        assert found.one(repeat)["paper"] == concatenated(parts).paper()
+        assert found.one(repeat)["pooled"] == concatenated(parts).pooled()
     assert found.one(0)["pooled"] != found.one(1)["pooled"]
 
 

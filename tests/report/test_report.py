@@ -690,6 +690,6 @@ def test_a_small_negative_number_is_a_plain_zero_and_one_scene_is_one() -> None:
     }
     assert marks == {19: "", 20: "better"}  # a few scenes that agree say little
     group = {"scenes": 1, "pooled": {name: -1e-9 for name in METRICS}}
-    (row,) = group_rows(made(), {"3": group}, "objects:")
+    (row,) = group_rows({"3": group}, "objects:")
     assert row.name == "objects: 3 (1 scene)"
     assert {cell.text for cell in row.cells} == {"0.000"}

@@ -106,7 +106,6 @@ def guess(
         has_background=True,
         complete_shapes=complete.to(device),
         presence=presence.to(device),
-        presence_probability=None,
         depth_order=depth.to(device),
     )
 

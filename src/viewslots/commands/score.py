@@ -75,6 +75,7 @@ def score(
 def _eight_metrics(prediction: Path, truth: Path, split: str | None, device: str) -> dict[str, Any]:
     from viewslots.metrics.arrays import ScorePair
     from viewslots.metrics.score import SceneScores, score_scenes
+    from viewslots.types import concatenated
 
     parts: list[SceneScores] = []
     with ScorePair(prediction, truth, split) as pair, Progress("scenes") as progress:
@@ -84,7 +85,7 @@ def _eight_metrics(prediction: Path, truth: Path, split: str | None, device: str
             progress(sum(len(part.values) for part in parts), pair.scenes)
     for remark in pair.remarks():
         say(remark)
-    scores = SceneScores.concatenate(parts)
+    scores = concatenated(parts)
     found = {"paper": scores.paper(), "pooled": scores.pooled(), "per_scene": scores.per_scene()}
     return found | {"scenes": pair.scenes, "views": pair.views}
 

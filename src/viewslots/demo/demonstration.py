@@ -29,12 +29,12 @@ from viewslots.figures.video import Frames, save_gif, save_mp4, turning_frames
 from viewslots.files import make_folder, plain_errors, replacing, require_folder, write_json
 from viewslots.methods.contract import Method
 from viewslots.methods.registry import method_class
-from viewslots.metrics.score import SceneScores, score_scenes
+from viewslots.metrics.score import score_scenes
 from viewslots.protocol.evaluate import evaluate
 from viewslots.protocol.plan import Plan
 from viewslots.protocol.repeats import Values
 from viewslots.pulse import Listener, heard
-from viewslots.types import BACKGROUND, Pictures, Progress
+from viewslots.types import BACKGROUND, Pictures, Progress, concatenated
 from viewslots.viewpoints.scene import InferredScene, Reader, load, search_words
 
 MODEL, PRESET, SPLIT = "umbra", "clevr-m1", "test1"
@@ -144,7 +144,7 @@ def scores_of_answers(scenes: Sequence[InferredScene], store: Store) -> dict[str
         truth = dataset.truth([index], FirstViews(VIEWS))
         assert scene.answer is not None  # it was seen
         parts.append(score_scenes(scene.answer.decomposition(), truth))
-    scores = SceneScores.concatenate(parts)
+    scores = concatenated(parts)
     return {"paper": scores.paper(), "pooled": scores.pooled()}
 
 

@@ -16,9 +16,8 @@ from torch import Tensor
 from viewslots.figures.decompositions import ABSENT, on_white
 from viewslots.figures.grid import Block, Pixels, Row, Sheet, grid, whole_zoom
 from viewslots.figures.sheets import depth_overlay, outline_overlay, segment_overlay
-from viewslots.types import BACKGROUND, Decomposition, SceneTruth
+from viewslots.types import BACKGROUND, PRESENT, Decomposition, SceneTruth
 from viewslots.viewpoints.export import pixels_of
-from viewslots.viewpoints.scene import PRESENT
 
 PANEL = 128
 """Pixels of a panel at most, if pictures are not larger: a comparison has many."""

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from viewslots.figures.grid import Block, Pixels, Row, Sheet, grid, headed
 from viewslots.figures.sheets import segment_overlay
-from viewslots.types import BACKGROUND, Decomposition
+from viewslots.types import BACKGROUND, PRESENT, Decomposition
 from viewslots.viewpoints.export import pixels_of
-from viewslots.viewpoints.scene import PRESENT, InferredScene, View
+from viewslots.viewpoints.scene import InferredScene, View
 
 Kind = Literal["perceived", "complete"]
 """What is seen of each layer, or the whole of it, as if nothing stood before it."""

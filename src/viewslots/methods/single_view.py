@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def mean_over_views(values: Float[Tensor, "N"], view_mask: Bool[Tensor, "B M"]) -> Float[Tensor, "B"]:
+def mean_of_pictures(values: Float[Tensor, "N"], view_mask: Bool[Tensor, "B M"]) -> Float[Tensor, "B"]:
     """Of a scene's real views."""
     real = torch.where(view_mask, values.view(view_mask.shape), 0.0)
     return real.sum(1) / view_mask.sum(1).clamp(min=1)

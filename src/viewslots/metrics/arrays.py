@@ -234,7 +234,6 @@ def _decomposition(arrays: Mapping[str, NDArray[Any]], has_background: bool, dev
         has_background=has_background,
         complete_shapes=tensor("complete_shapes"),
         presence=tensor("presence"),
-        presence_probability=None,
         depth_order=tensor("depth_order"),
     )
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from viewslots.metrics.lpips import Lpips
 from viewslots.metrics.masks import best_overlaps, fg_ari, matched_overlaps, pixel_tables
 from viewslots.metrics.objects import (
-    PRESENT,
     UNMATCHED,
     assign,
     of_objects,
@@ -27,7 +26,7 @@ from viewslots.metrics.objects import (
 from viewslots.metrics.score import comparisons, soft_match, tables_of
 from viewslots.metrics.segmentation import adjusted_rand, contingency, partition
 from viewslots.metrics.ssim import structural_similarity
-from viewslots.types import BACKGROUND, COVERED, Decomposition, SceneBatch, SceneTruth
+from viewslots.types import BACKGROUND, COVERED, PRESENT, Decomposition, SceneBatch, SceneTruth
 
 SHADOW = 51
 """A background pixel lies in shadow where one object alone takes at least a fifth of the direct light (51 / 255).

@@ -26,10 +26,9 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.types import BACKGROUND, SceneTruth
+from viewslots.types import BACKGROUND, PRESENT, SceneTruth
 
 UNMATCHED = -1
-PRESENT = 0.5
 
 GRAIN = 2.0**-20
 """Overlaps that differ by less are equal: the order in which a device sums must not decide between slots."""

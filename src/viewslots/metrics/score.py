@@ -84,11 +84,6 @@ class SceneScores:
         columns = zip(METRICS, self.values.T.tolist(), strict=True)
         return {name: [None if math.isnan(value) else value for value in column] for name, column in columns}
 
-    @classmethod
-    def concatenate(cls, parts: Sequence["SceneScores"]) -> "SceneScores":
-        names = ("values", "pooled_sum", "pooled_weight")
-        return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
-
     def select(self, scenes: Sequence[int] | Int[Tensor, "chosen"]) -> "SceneScores":
         """These scenes, in this order, repeated where they are named again."""
         rows = torch.as_tensor(scenes, dtype=torch.int64)

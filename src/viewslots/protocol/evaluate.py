@@ -48,7 +48,7 @@ from viewslots.protocol.probing import (
 from viewslots.protocol.repeats import Repeats
 from viewslots.protocol.work import Work
 from viewslots.ranks import ALONE, Team
-from viewslots.types import Progress, SceneBatch, SceneTruth
+from viewslots.types import Progress, SceneBatch, SceneTruth, concatenated
 
 HELD_OUT_VIEWS = 4
 """Last pictures of a scene, whose viewpoints are estimated for the novel-view error; fewer where M leaves fewer."""
@@ -147,7 +147,7 @@ def evaluate_together(
         probed = property_scores(fitting, store, plan, rows, scored)
         extras = [one.merge(two) for one, two in zip(extras, probed, strict=True)]
     return Repeats(
-        [SceneScores.concatenate([part.scores for part in parts]) for parts in repeats],
+        [concatenated([part.scores for part in parts]) for parts in repeats],
         extras,
         facts.num_objects,
         facts.hidden,

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Integer
 
 from viewslots.metrics.extras import SceneRatios
 from viewslots.metrics.score import SceneScores
+from viewslots.types import concatenated
 
 Values = Mapping[str, float | None]
 """Scores of a data set; None where a method or a data set has no such score."""
@@ -65,7 +66,7 @@ class Repeats:
 
     @cached_property
     def _all_scores(self) -> SceneScores:
-        return SceneScores.concatenate(self.scores)
+        return concatenated(self.scores)
 
     @cached_property
     def _all_extras(self) -> SceneRatios:

@@ -191,8 +191,8 @@ def compared_rows(results: Sequence[Result], paper: PaperTable | None) -> tuple[
 
 def part_rows(result: Result) -> tuple[Row, ...]:
     return (
-        *group_rows(result, result.get("by_objects", {}), "objects:"),
-        *group_rows(result, result.get("by_occlusion", {}), "occlusion:"),
+        *group_rows(result.get("by_objects", {}), "objects:"),
+        *group_rows(result.get("by_occlusion", {}), "occlusion:"),
     )
 
 

@@ -261,7 +261,7 @@ def training_row(result: Result) -> Row | None:
 
 
 def _minutes(seconds: float | None, before: float | None) -> str | None:
-    """Of a training, and of its first stage."""
+    """Of a training, and of the stages before it."""
     if seconds is None:
         return None
     return f"{seconds / 60:.1f}" + (f" after {before / 60:.1f}" if before else "")
@@ -280,7 +280,7 @@ def scenes_in_words(count: int) -> str:
     return f"{count} scene{'s' * (count != 1)}"
 
 
-def group_rows(result: Result, groups: Mapping[str, Any], label: str) -> tuple[Row, ...]:
+def group_rows(groups: Mapping[str, Any], label: str) -> tuple[Row, ...]:
     """Means of parts of the test set, in the convention of the published numbers."""
     rows = []
     for name, group in groups.items():

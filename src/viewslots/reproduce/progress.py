@@ -21,9 +21,11 @@ PIPED_SECONDS = 60.0
 
 
 def steps_done(folder: Path, task: Task) -> int:
-    """Of a training, as its run folder tells; its first stage has a folder inside."""
-    run = (folder / task.output).parent
-    return min(sum(newest_step(place / METRICS_FILE) for place in (run / FIRST, run)), task.steps)
+    """Of a training, as its run folder tells; the stage before it has a folder inside, and so on back."""
+    places = [(folder / task.output).parent]
+    while (before := places[-1] / FIRST).is_dir():
+        places.append(before)
+    return min(sum(newest_step(place / METRICS_FILE) for place in places), task.steps)
 
 
 def newest_step(file: Path) -> int:

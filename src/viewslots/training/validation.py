@@ -3,7 +3,7 @@ scheduled values for use after training, answers without the slow parts of a sea
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,11 +17,11 @@ from viewslots.data.views import FirstViews
 from viewslots.errors import UserError
 from viewslots.figures.sheets import decomposition_sheet
 from viewslots.methods.contract import Search
-from viewslots.metrics.score import SceneScores, score_scenes
+from viewslots.metrics.score import score_scenes
 from viewslots.scenes.world import World
 from viewslots.training.feed import keyed_generator, rendered_split
 from viewslots.training.step import Model
-from viewslots.types import Decomposition, SceneBatch
+from viewslots.types import Decomposition, SceneBatch, concatenated
 
 LOSS_SCENES, SCORE_SCENES, SHEET_SCENES = 256, 64, 2
 LIVE_SCENES = 64
@@ -129,10 +129,10 @@ class Validation:
             if "segment" in self.data.split:
                 scores.append(score_scenes(found[-1], self.data.truth(scenes, padded_to=self.views)))
             batches.append(batch)
-        shown, zoom = concatenate(found), max(1, 64 // model.image_size[0])
+        shown, zoom = concatenated(found), max(1, 64 // model.image_size[0])
         images, view_mask = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("image", "view_mask"))
         sheet = decomposition_sheet(images[:SHEET_SCENES], shown, zoom=zoom)
-        known = plain(SceneScores.concatenate(scores).paper()) if scores else {}
+        known = plain(concatenated(scores).paper()) if scores else {}
         return known, diagnose(shown, view_mask, weighted_means(own)), sheet
 
 
@@ -197,14 +197,6 @@ def warnings(found: Diagnostics, step: int, steps: int) -> dict[str, str]:
 def plain(scores: Mapping[str, float | None]) -> dict[str, float | None]:
     """What has no value is None, as JSON knows no NaN."""
     return {name: None if value is None or math.isnan(value) else float(value) for name, value in scores.items()}
-
-
-def concatenate(answers: list[Decomposition]) -> Decomposition:
-    def joined(name: str) -> Any:
-        values = [getattr(answer, name) for answer in answers]
-        return torch.cat(values) if isinstance(values[0], Tensor) else values[0]
-
-    return Decomposition(**{field.name: joined(field.name) for field in fields(Decomposition)})
 
 
 def live_split(world: World, views: int, device: torch.device) -> SplitArrays:

@@ -1,7 +1,7 @@
 """Many scenes at once: batches in, masks, codes and counts out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,8 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.methods.contract import Answer, SceneAnswer
-from viewslots.types import Decomposition, SceneBatch, shapes_only
+from viewslots.types import PRESENT, Decomposition, SceneBatch, shapes_only
 from viewslots.viewpoints.photos import Pictured, read_pictures
-
-PRESENT = 0.5
-"""An object is present from this probability on."""
 
 Scenes = SceneBatch | Mapping[str, Any] | Tensor | np.ndarray | Sequence[Pictured]
 """A SceneBatch; what a DataLoader makes of `viewslots.Scenes`; pictures [B,M,3,H,W] in [0, 1] or bytes [B,M,H,W,3]; or
@@ -82,16 +79,6 @@ class Answers:
             order=found.depth_order,
             **({"presence": found.presence} | codes),
         )
-
-    @classmethod
-    def concatenate(cls, parts: "Sequence[Answers]") -> "Answers":
-        """Of parts with as many views and layers."""
-
-        def joined(name: str) -> Any:
-            values = [getattr(part, name) for part in parts]
-            return torch.cat(values) if isinstance(values[0], Tensor) else values[0]
-
-        return cls(**{field.name: joined(field.name) for field in fields(cls)})
 
 
 def counted(found: Decomposition, view_mask: Bool[Tensor, "B M"]) -> Int[Tensor, "B"]:

@@ -22,8 +22,7 @@ from viewslots.methods.contract import (
 )
 from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run, run_preset
-from viewslots.types import Decomposition, SceneBatch, shapes_only
-from viewslots.viewpoints.answers import PRESENT as PRESENT
+from viewslots.types import PRESENT, Decomposition, SceneBatch, concatenated, shapes_only
 from viewslots.viewpoints.answers import Answers, Scenes, parts_of, scene_batch
 from viewslots.viewpoints.familiarity import Typical, read_typical
 from viewslots.viewpoints.photos import Photo, Pictured, read_photos, read_pictures
@@ -188,7 +187,7 @@ class Reader:
         for part in parts_of(batch, at_once):
             moved = part.to(self.device)
             parts.append(Answers.of(self.model.infer(moved, generator, self.chosen_slots(slots), asked), moved))
-        return Answers.concatenate(parts)
+        return concatenated(parts)
 
     @torch.no_grad()
     def inferred(self, images: Pictured, seed: int, slots: int | None, search: Search | None) -> "InferredScene":

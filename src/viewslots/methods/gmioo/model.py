@@ -28,7 +28,7 @@ from viewslots.methods.gmioo.variables import (
 )
 from viewslots.methods.noise import Sampler
 from viewslots.methods.schedules import Scalar
-from viewslots.methods.single_view import PicturesOfScenes, mean_over_views
+from viewslots.methods.single_view import PicturesOfScenes, mean_of_pictures
 from viewslots.types import Decomposition, SceneBatch
 
 HALF = (nn.Linear, nn.Conv2d, nn.LSTMCell, Norm)
@@ -131,7 +131,7 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
         stages = self.explain(image, noise, scheduled.temperature_prs)
         parts = [self.weighted_terms(stage, image, t, scheduled) for t, stage in enumerate(stages)]
         means = {name: torch.stack([part[name] for part in parts]).mean(0) for name in self.terms}
-        terms = {name: mean_over_views(values, batch.view_mask) for name, values in means.items()}
+        terms = {name: mean_of_pictures(values, batch.view_mask) for name, values in means.items()}
         bound = torch.stack([values for name, values in terms.items() if name != "guide"]).sum(0)
         return Losses(minimised=bound + terms["guide"], comparable=bound, terms=terms)
 

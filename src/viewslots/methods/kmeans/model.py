@@ -182,5 +182,4 @@ def decomposed(
         complete_shapes=shapes[:, :, 1:],
         presence=present,
         presence_probability=present,
-        depth_order=None,
     )

@@ -88,15 +88,7 @@ class MulmonAnswer:
         return self.posterior.chunk(2, -1)[0]
 
     def decomposition(self) -> Decomposition:
-        return Decomposition(
-            reconstruction=self.reconstruction,
-            layer_masks=self.masks,
-            has_background=False,
-            complete_shapes=None,
-            presence=None,
-            presence_probability=None,
-            depth_order=None,
-        )
+        return Decomposition(self.reconstruction, self.masks, has_background=False)
 
     @torch.no_grad()
     def new_views(self, batch: SceneBatch, generator: torch.Generator) -> "MulmonAnswer":

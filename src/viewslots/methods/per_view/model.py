@@ -18,6 +18,7 @@ from viewslots.methods.inputs import check_views
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.inference import SharedViewCodes, take_slots
 from viewslots.methods.ocloc.model import Ocloc, OclocAnswer, background_choices
+from viewslots.methods.ocloc.objective import sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.ocloc.variables import Noise
 from viewslots.methods.single_view import PicturesOfScenes
@@ -84,7 +85,7 @@ class PerView(TrainableMethod[OclocConfig], library_name="viewslots", tags=["obj
         losses, mask = self.single(fold(batch), scheduled, noise), batch.view_mask
 
         def over_views(values: Float[Tensor, "BM"]) -> Float[Tensor, "B"]:
-            return torch.where(mask, values.view(mask.shape), 0.0).sum(1)
+            return sum_over_views(values.view(mask.shape), mask)
 
         terms = {name: over_views(value) for name, value in losses.terms.items()}
         return Losses(over_views(losses.minimised), over_views(losses.comparable), terms)

@@ -11,7 +11,7 @@ from viewslots.methods.distributions import full_precision
 from viewslots.methods.layers import FeatureNetwork
 from viewslots.methods.noise import Sampler
 from viewslots.methods.schedules import Scheduled
-from viewslots.methods.single_view import mean_over_views
+from viewslots.methods.single_view import mean_of_pictures
 from viewslots.methods.slot_attention.config import SlotAttentionConfig
 from viewslots.methods.slot_attention.networks import (
     NORM_EPSILON,
@@ -45,15 +45,7 @@ class SlotAnswer:
         return self.slots
 
     def decomposition(self) -> Decomposition:
-        return Decomposition(
-            reconstruction=self.reconstruction,
-            layer_masks=self.masks,
-            has_background=False,
-            complete_shapes=None,
-            presence=None,
-            presence_probability=None,
-            depth_order=None,
-        )
+        return Decomposition(self.reconstruction, self.masks, has_background=False)
 
 
 class SlotAttention(
@@ -122,4 +114,4 @@ def squared_error(
     reconstruction: Float[Tensor, "B M 3 H W"], image: Float[Tensor, "B M 3 H W"], view_mask: Bool[Tensor, "B M"]
 ) -> Float[Tensor, "B"]:
     """Mean over a scene's real views, pixels and channels, on the scale of [-1, 1]: four times that of [0, 1]."""
-    return mean_over_views(4 * (reconstruction - image).square().mean((2, 3, 4)).flatten(), view_mask)
+    return mean_of_pictures(4 * (reconstruction - image).square().mean((2, 3, 4)).flatten(), view_mask)

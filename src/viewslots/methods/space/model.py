@@ -10,7 +10,7 @@ from viewslots.methods.contract import Answer, Gather, Losses, Search, Trainable
 from viewslots.methods.layers import start_as_torch
 from viewslots.methods.noise import Sampler
 from viewslots.methods.schedules import Optimisation
-from viewslots.methods.single_view import PicturesOfScenes, mean_over_views
+from viewslots.methods.single_view import PicturesOfScenes, mean_of_pictures
 from viewslots.methods.space.background import Components
 from viewslots.methods.space.build import build_background, build_foreground
 from viewslots.methods.space.config import SpaceConfig
@@ -19,9 +19,7 @@ from viewslots.methods.space.objective import Priors, boundary_loss, foreground_
 from viewslots.methods.space.rendering import Layers, composed, frames
 from viewslots.methods.space.schedule import SpaceAnnealing, SpaceOptimisation, SpaceSchedule
 from viewslots.methods.space.variables import CellPosterior, Cells, Gaussian, SpaceNoise
-from viewslots.types import Decomposition, SceneBatch
-
-PRESENT = 0.5
+from viewslots.types import PRESENT, Decomposition, SceneBatch
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,9 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
         boundary = boundary_loss(frames(seen.cells, self.image_size), seen.layers.alpha)
         terms = {"nll": nll, **after, "boundary": boundary}
         return Losses(
-            minimised=mean_over_views(nll + sum(now.values()) + scheduled.weight_boundary * boundary, batch.view_mask),
-            comparable=mean_over_views(nll + sum(after.values()), batch.view_mask),
-            terms={name: mean_over_views(value, batch.view_mask) for name, value in terms.items()},
+            minimised=mean_of_pictures(nll + sum(now.values()) + scheduled.weight_boundary * boundary, batch.view_mask),
+            comparable=mean_of_pictures(nll + sum(after.values()), batch.view_mask),
+            terms={name: mean_of_pictures(value, batch.view_mask) for name, value in terms.items()},
         )
 
     def explain(self, batch: SceneBatch, scheduled: SpaceAnnealing, noise: SpaceNoise) -> Explanation:

@@ -320,7 +320,7 @@ def _covered(draws: Draws, table: Table) -> Table:
     )
 
 
-def sample_room(draws: Draws, table: Table) -> Room:
+def sample_room(draws: Draws) -> Room:
     floor = draws.choice(("wood", "wood", "checks", "noise", "plain"))
     periods = {"wood": (0.06, 0.12), "checks": (0.15, 0.4), "noise": (0.02, 0.06), "plain": (0.1, 0.2)}
     walls = draws.choice(("plain", "plain", "plain", "noise", "stripes", "print"))
@@ -457,7 +457,7 @@ def sample_scene(
     around = ("still",) if name == "tabletop-still" else (seed, split, index)
     room_draws = Draws(FAMILY, *around, "surroundings")
     table = sample_table(room_draws)
-    room, lamps = sample_lights(room_draws, sample_room(room_draws, table))
+    room, lamps = sample_lights(room_draws, sample_room(room_draws))
     draws = Draws(FAMILY, seed, split, index, "objects")
     things = sample_objects(draws, draws.integer(*objects), table)
     cameras = Draws(FAMILY, seed, split, index, "views")
