@@ -382,7 +382,7 @@ def test_the_reconstruction_cost_is_what_is_missed_and_what_is_covered(model: Um
     covered = shadowed(model).covering(shown, layers, latents, batch)
     torch.testing.assert_close(model.reconstruction_cost(batch, layers, latents, annealing), missed + 0.5 * covered)
     kl = normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
-    torch.testing.assert_close(model.object_costs(posterior, annealing), kl + 0.5 * SMALL.object_cost)
+    torch.testing.assert_close(model.object_lengths(posterior, annealing), kl + 0.5 * SMALL.object_cost)
 
 
 def test_objects_go_that_cost_more_than_they_explain(model: Umbra, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ class Describer(Protocol):
 
     def canvas(self, batch: SceneBatch, latents: Latents, annealing: Annealing) -> Canvas: ...
 
-    def object_costs(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]: ...
+    def object_lengths(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]: ...
 
 
 def most_likely(posterior: Posterior) -> Latents:
@@ -64,7 +64,7 @@ class Drawn:
         posterior = model.for_choices(posterior)
         latents = most_likely(posterior)
         self.canvas = model.canvas(batch, latents, annealing)
-        self.prices = model.object_costs(posterior, annealing)
+        self.lengths = model.object_lengths(posterior, annealing)
         self.likely: Bool[Tensor, "B K"] = latents.logit_prs > 0
         self.scenes, self.slots = (torch.arange(size, device=self.likely.device) for size in self.likely.shape)
 
@@ -83,18 +83,18 @@ class Drawn:
 
     def length(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B"]:
         """Of the pictures and the objects; background and views cost the same whatever is shown."""
-        return self.cost(shown, self.scenes) + torch.where(shown, self.prices, 0.0).sum(1)
+        return self.cost(shown, self.scenes) + torch.where(shown, self.lengths, 0.0).sum(1)
 
     def pruned(self, shown: Bool[Tensor, "B K"], room: int | None = None) -> Bool[Tensor, "B K"]:
         """Without objects that cost more nats than they save, and without what is then not seen; at most `room`.
 
         A shadow that no object reaches is worth many nats; but a slot that draws nothing else is no object.
         """
-        kept = worth_keeping(shown, self.prices, self.cost)
+        kept = worth_keeping(shown, self.lengths, self.cost)
         rendering, slots = self.show(kept)
         seen = torch.zeros_like(kept).scatter(1, slots, seen_objects(rendering.perceived, self.batch.view_mask))
         too_many = room is not None and bool((kept.sum(1) > room).any())
-        return worth_keeping(kept & seen, self.prices, self.cost, room) if too_many or (kept & ~seen).any() else kept
+        return worth_keeping(kept & seen, self.lengths, self.cost, room) if too_many or (kept & ~seen).any() else kept
 
     def extended(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], room: int) -> Bool[Tensor, "B K"]:
         """With those of the `free` objects that save more nats than they cost, the one that saves most first, as long
@@ -104,7 +104,7 @@ class Drawn:
             asked = asked & (shown.sum(1, keepdim=True) < room)
             hopeful = free & ~shown & asked & self.hopeful(shown)
             more = changed_costs(shown, hopeful, self.cost)
-            saved, slot_of_most = torch.where(hopeful, missed[:, None] - more - self.prices, -torch.inf).max(1)
+            saved, slot_of_most = torch.where(hopeful, missed[:, None] - more - self.lengths, -torch.inf).max(1)
             new = F.one_hot(slot_of_most, len(self.slots)).bool() & (saved > 0)[:, None]
             asked = new.any(1, keepdim=True)
             if not asked.any():
@@ -116,14 +116,14 @@ class Drawn:
         """Objects that are likely there, where the drawing misses at least half of what they cost: what it misses is
         about as much as they can save."""
         missed = self.model.missed(self.batch, self.show(shown)[0])
-        return self.likely & ((self.canvas.cover * missed[:, :, None]).sum((1, 3, 4)) > self.prices / 2)
+        return self.likely & ((self.canvas.cover * missed[:, :, None]).sum((1, 3, 4)) > self.lengths / 2)
 
     def missed_within(self, shown: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """What the drawing misses in the seen part of each object."""
         rendering, slots = self.show(shown)
         missed = self.model.missed(self.batch, rendering)
         within = (rendering.perceived[:, :, 1:] * missed[:, :, None]).sum((1, 3, 4))
-        return torch.zeros_like(self.prices).scatter(1, slots, within.to(self.prices))
+        return torch.zeros_like(self.lengths).scatter(1, slots, within.to(self.lengths))
 
     def rearranged(self, shown: Bool[Tensor, "B K"], free: Bool[Tensor, "B K"], room: int) -> Bool[Tensor, "B K"]:
         """A choice of the shown and the `free` objects, at most `room`, with a shorter description; else the same.
@@ -143,7 +143,7 @@ class Drawn:
         tried = torch.zeros_like(shown)
         for _ in range(SWAPS):
             missed, slot = torch.where(best & ~tried, self.missed_within(best), -torch.inf).max(1)
-            asked = missed > self.prices.gather(1, slot[:, None]).squeeze(1)
+            asked = missed > self.lengths.gather(1, slot[:, None]).squeeze(1)
             if not asked.any():
                 break
             worst = F.one_hot(slot, len(self.slots)).bool() & asked[:, None]
@@ -184,9 +184,9 @@ def changed_costs(
 
 
 def worth_keeping(
-    present: Bool[Tensor, "B K"], prices: Float[Tensor, "B K"], cost: ReconstructionCost, room: int | None = None
+    present: Bool[Tensor, "B K"], lengths: Float[Tensor, "B K"], cost: ReconstructionCost, room: int | None = None
 ) -> Bool[Tensor, "B K"]:
-    """Present objects, at most `room`, without those whose price is higher than what the pictures lose without them.
+    """Present objects, at most `room`, without those whose length is more than the pictures lose without them.
 
     Of each scene the object that saves least goes first, and the others are asked again: of two copies, one stays.
     """
@@ -195,7 +195,7 @@ def worth_keeping(
     missed, asked = cost(present, scenes), torch.ones_like(present[:, :1])
     while True:
         without = changed_costs(present, present & asked, cost)
-        worth = torch.where(present & asked, without - missed[:, None] - prices, torch.inf)
+        worth = torch.where(present & asked, without - missed[:, None] - lengths, torch.inf)
         least, slot_of_least = worth.min(1)
         goes = (least < 0) | (present.sum(1) > room)
         surplus = F.one_hot(slot_of_least, present.shape[1]).bool() & goes[:, None]

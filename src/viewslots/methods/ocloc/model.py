@@ -105,15 +105,15 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         cost = image_model.training_cost(decoded, latents, batch, annealing, noise)
         side.join()
         objects = image_model.object_price * posterior.kappa.sum(1) if image_model.object_price else 0.0
-        prices = annealing.weight_costs * (objects + cost.prices)
+        beyond = annealing.weight_costs * (objects + cost.prices)
         if decoded.boxes is not None:  # from the first step on, when there are no prices yet
-            prices = prices + self.config.box_fit * sum_over_views(box_distance(decoded), batch.view_mask)
+            beyond = beyond + self.config.box_fit * sum_over_views(box_distance(decoded), batch.view_mask)
         return ElboTerms(
             constant=likelihood_constant(batch.image, batch.view_mask, image_model.sigma_x),
             nll=cost.nll,
             **kls(),
             **self.nvil.terms(baseline(), batch.view_mask, posterior, cost.nll),
-            costs=prices,
+            costs=beyond,
         )
 
     def sample(self, posterior: Posterior, noise: Noise, annealing: Annealing) -> Latents:
@@ -251,7 +251,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         In nats. It needs no truth, and chooses between answers.
         """
         layers = self.layers(latents)
-        objects = (latents.z_prs * self.object_costs(posterior, annealing)).sum(1)
+        objects = (latents.z_prs * self.object_lengths(posterior, annealing)).sum(1)
         cost = self.reconstruction_cost(batch, layers, latents, annealing)
         return cost + objects + self.background_and_view_kl(batch, posterior)
 
@@ -278,7 +278,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     ) -> Float[Tensor, "B"]:
         return self.image_model.cost(layers, latents, batch, annealing).total(annealing)
 
-    def object_costs(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]:
+    def object_lengths(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]:
         """Nats of each object: what would be saved if it were absent, and its code that of the prior.
 
         L_rho and L_prs, half a nat an object, are left out.
