@@ -1,13 +1,11 @@
 """GMIOO against slow loops written from its description, and what the contract asks of a method."""
 
 import itertools
-import json
 import math
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributions import Bernoulli, Beta, Normal, kl_divergence
 
 from viewslots.errors import UserError
-from viewslots.methods.contract import Search, leaves_of, mapped
+from viewslots.methods.contract import leaves_of, mapped
 from viewslots.methods.distributions import beta_kl, normal_kl
 from viewslots.methods.fast.half import with_half_weights
 from viewslots.methods.gmioo.compositing import composite, greedy_order, perceived_masks, surroundings
@@ -1008,17 +1006,6 @@ def test_scheduled_values_may_be_tensors() -> None:
     torch.testing.assert_close(plain, tensors, rtol=1e-6, atol=0)
 
 
-def test_clear_errors() -> None:
-    model = Gmioo(TINY)
-    batch = SceneBatch(torch.rand(1, 1, 3, 32, 32), torch.ones(1, 1, dtype=torch.bool))
-    with pytest.raises(UserError, match="gmioo answers in one pass"):
-        model.infer(batch, draws(), search=Search())
-    with pytest.raises(UserError, match="at least 1, not 0"):
-        model.infer(batch, draws(), slots=0)
-    with pytest.raises(UserError, match="32x32 pictures, not 16x16"):
-        model.infer(SceneBatch(torch.rand(1, 1, 3, 16, 16), batch.view_mask), draws())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -1033,25 +1020,6 @@ def test_clear_errors() -> None:
 def test_impossible_sizes_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         GmiooConfig.from_json(TINY.to_json() | changes)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_configs_survive_json(name: str) -> None:
-    config = PRESETS[name]
-    assert GmiooConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
-
-
-def test_saved_models_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    model = Gmioo(TINY, draws(1)).eval()
-    model.save_pretrained(tmp_path / "model")
-    assert json.loads((tmp_path / "model" / "config.json").read_text())["method"] == "gmioo"
-    loaded = Gmioo.from_pretrained(tmp_path / "model", expect=TINY)
-    assert loaded.config == TINY
-    batch = SceneBatch(torch.rand(1, 2, 3, 32, 32, generator=draws()), torch.ones(1, 2, dtype=torch.bool))
-    assert torch.equal(model.infer(batch, draws(3)).stage.masks, loaded.infer(batch, draws(3)).stage.masks)
-    with pytest.raises(UserError, match="slots is 2, expected 4"):
-        Gmioo.from_pretrained(tmp_path / "model", expect=replace(TINY, slots=4))
 
 
 def test_shapes_of_signatures_hold_at_run_time() -> None:

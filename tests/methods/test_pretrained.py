@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +12,13 @@ from safetensors.torch import load_file, save_file
 
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS
+from viewslots.methods.contract import Search, TrainableMethod
+from viewslots.methods.names import METHODS
 from viewslots.methods.ocloc.config import DecoderConfig, OclocConfig
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import TINY
 from viewslots.methods.per_view.model import PerView
-from viewslots.methods.registry import load_model
+from viewslots.methods.registry import load_model, trainable_class
 from viewslots.types import SceneBatch
 
 
@@ -36,19 +39,52 @@ def edit_config(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-@pytest.mark.parametrize("method", [Ocloc, PerView])
-def test_round_trip(method: type[Ocloc] | type[PerView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+TINY_ONES = {made.method: made.model for name, made in EXPERIMENTS.items() if "-tiny/" in name}
+EVERY = pytest.mark.parametrize("method", [*TINY_ONES, "per-view"])
+
+
+def tiny(method: str) -> TrainableMethod[Any]:
+    return trainable_class(method)(TINY_ONES.get(method, TINY), generator(1)).eval()
+
+
+def pictures(size: int) -> SceneBatch:
+    image = torch.rand(1, 2, 3, size, size, generator=generator())
+    camera = torch.rand(1, 2, 5, generator=generator(2))
+    return SceneBatch(image, torch.ones(1, 2, dtype=torch.bool), camera)
+
+
+def test_every_method_that_learns_is_here() -> None:
+    assert {*TINY_ONES, "per-view"} == {name for name, entry in METHODS.items() if entry.learns}
+
+
+@EVERY
+def test_round_trip(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    model = method(TINY, generator(1)).eval()
+    model = tiny(method)
     model.save_pretrained(tmp_path / "model")
     assert not list(tmp_path.rglob("*.bin"))
-    loaded = method.from_pretrained(tmp_path / "model", expect=TINY)
-    assert loaded.config == TINY
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["method"] == method
+    loaded = type(model).from_pretrained(tmp_path / "model", expect=model.config)
+    assert loaded.config == model.config
     assert not loaded.training
-    batch = SceneBatch(torch.rand(1, 2, 3, 32, 32, generator=generator()), torch.ones(1, 2, dtype=torch.bool))
+    batch = pictures(model.image_size[0])
     left, right = (item.infer(batch, generator(3)).decomposition() for item in (model, loaded))
     assert torch.equal(left.layer_masks, right.layer_masks)
-    assert type(load_model(tmp_path / "model")) is method
+    assert torch.equal(left.reconstruction, right.reconstruction)
+    assert type(load_model(tmp_path / "model")) is type(model)
+
+
+@EVERY
+def test_what_no_method_takes(method: str) -> None:
+    model = tiny(method)
+    size = model.image_size[0]
+    if not model.searches:
+        with pytest.raises(UserError, match=f"{method} answers in one pass"):
+            model.infer(pictures(size), generator(), search=Search())
+    with pytest.raises(UserError, match="at least 1, not 0"):
+        model.infer(pictures(size), generator(), slots=0)
+    with pytest.raises(UserError, match=f"{size}x{size} pictures, not {2 * size}x{2 * size}"):
+        model.infer(pictures(2 * size), generator())
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

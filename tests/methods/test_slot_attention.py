@@ -1,11 +1,9 @@
 """Slot Attention against the formulas of its paper, written out in numpy, and what the contract asks of a method."""
 
-import json
 import math
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from viewslots.errors import UserError
-from viewslots.methods.contract import Search, mapped
+from viewslots.methods.contract import mapped
 from viewslots.methods.layers import BroadcastDecoder, PositionEmbedding
 from viewslots.methods.schedules import Scheduled
 from viewslots.methods.slot_attention.config import SlotAttentionConfig, Stage
@@ -475,17 +473,6 @@ def test_counted_are_slots_that_win_a_pixel_but_one() -> None:
     assert found.tolist() == [2]
 
 
-def test_clear_errors() -> None:
-    model = SlotAttention(TINY)
-    batch = SceneBatch(torch.rand(1, 1, 3, 32, 32), torch.ones(1, 1, dtype=torch.bool))
-    with pytest.raises(UserError, match="slot-attention answers in one pass"):
-        model.infer(batch, draws(), search=Search())
-    with pytest.raises(UserError, match="at least 1, not 0"):
-        model.infer(batch, draws(), slots=0)
-    with pytest.raises(UserError, match="32x32 pictures, not 16x16"):
-        model.infer(SceneBatch(torch.rand(1, 1, 3, 16, 16), batch.view_mask), draws())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -500,25 +487,6 @@ def test_clear_errors() -> None:
 def test_impossible_sizes_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         SlotAttentionConfig.from_json(TINY.to_json() | changes)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_configs_survive_json(name: str) -> None:
-    config = PRESETS[name]
-    assert SlotAttentionConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
-
-
-def test_saved_models_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    model = SlotAttention(TINY, draws(1)).eval()
-    model.save_pretrained(tmp_path / "model")
-    assert json.loads((tmp_path / "model" / "config.json").read_text())["method"] == "slot-attention"
-    loaded = SlotAttention.from_pretrained(tmp_path / "model", expect=TINY)
-    assert loaded.config == TINY
-    batch = SceneBatch(torch.rand(1, 2, 3, 32, 32, generator=draws()), torch.ones(1, 2, dtype=torch.bool))
-    assert torch.equal(model.infer(batch, draws(3)).masks, loaded.infer(batch, draws(3)).masks)
-    with pytest.raises(UserError, match="slots is 2, expected 4"):
-        SlotAttention.from_pretrained(tmp_path / "model", expect=replace(TINY, slots=4))
 
 
 def test_the_papers_learning_rates() -> None:

@@ -1,7 +1,6 @@
 """SPACE against the formulas of its paper, written out in numpy, and what the contract asks of a method."""
 
 import copy
-import json
 import math
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from torch.distributions import Bernoulli, Normal, kl_divergence
 
 from viewslots.errors import UserError
 from viewslots.experiments import experiment, slots_for
-from viewslots.methods.contract import Search, mapped
+from viewslots.methods.contract import mapped
 from viewslots.methods.space.background import Components, broken_stick
 from viewslots.methods.space.batch_norm import BatchNorm
 from viewslots.methods.space.config import SpaceConfig
@@ -880,17 +879,6 @@ def test_slots_are_the_cells_whatever_is_asked_for() -> None:
     assert (slots_for("dsprites", "test"), slots_for("dsprites", "test2")) == (6, 9)  # objects, for those who must know
 
 
-def test_clear_errors() -> None:
-    model = Space(TINY)
-    batch = SceneBatch(torch.rand(1, 1, 3, 32, 32), torch.ones(1, 1, dtype=torch.bool))
-    with pytest.raises(UserError, match="space answers in one pass"):
-        model.infer(batch, draws(), search=Search())
-    with pytest.raises(UserError, match="at least 1, not 0"):
-        model.infer(batch, draws(), slots=0)
-    with pytest.raises(UserError, match="32x32 pictures, not 16x16"):
-        model.infer(SceneBatch(torch.rand(1, 1, 3, 16, 16), batch.view_mask), draws())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -907,12 +895,6 @@ def test_clear_errors() -> None:
 def test_impossible_sizes_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         SpaceConfig.from_json(TINY.to_json() | changes)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_configs_survive_json(name: str) -> None:
-    config = PRESETS[name]
-    assert SpaceConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
 def test_saved_models_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
