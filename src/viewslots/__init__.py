@@ -1,13 +1,13 @@
 """Unsupervised understanding of scenes from several pictures taken from unknown viewpoints."""
 
-import importlib
-import os
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 # Before torch is loaded: threads that spin while they wait make a busy machine ten times slower.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+_os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from viewslots.data.torch_dataset import Scenes as Scenes
     from viewslots.methods.contract import Search as Search
     from viewslots.types import SceneBatch as SceneBatch
@@ -24,8 +24,13 @@ _PLACES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Imported when it is first asked for: `import viewslots` alone stays light."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    return getattr(_importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What completion offers."""
+    return [*__all__]

@@ -468,10 +468,12 @@ def test_the_command_from_beginning_to_end(shapes: Path, tmp_path: Path, capsys:
     assert answer["run"] == str(folder)
     assert answer["step"] == 4
     assert set(answer["best"]["scores"]) >= {"ARI-O", "IoU"}
-    *_, step, picture = captured.err.splitlines()
+    *_, step, scores, picture = captured.err.splitlines()
     assert step.startswith("step 4/4")
     assert "steps/s" in step
-    assert "ARI-O" in step
+    assert scores.startswith("at 4, the last step: ARI-A")
+    told = [line for line in captured.err.splitlines() if "at 3: " in line]
+    assert len(told) == 1  # scores are told once
     assert str(folder / "pictures" / "step-00000004.png") in picture
     assert isinstance(load_run(folder), PerView)
 
@@ -486,8 +488,11 @@ def test_live_training(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
     train("tiny", run=tmp_path / "run", data="live", **SHORT)
     first = capsys.readouterr().out
     assert json.loads(first)["best"]["loss"] < 0
+    monkeypatch.setattr("viewslots.training.start.assemble", None)  # no scene is drawn for what is finished
     train(run=tmp_path / "run", resume=True, device="cpu")
-    assert capsys.readouterr().out == first
+    again = capsys.readouterr()
+    assert again.out == first
+    assert "was finished already, at step 4" in again.err
 
 
 def second_stage(monkeypatch: pytest.MonkeyPatch) -> None:

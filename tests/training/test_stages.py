@@ -99,6 +99,7 @@ def test_it_goes_on_bit_for_bit(
     _, said = resume(run)
     assert ("stage 1 is done" in said) == (steps >= FIRST)
     assert "finished already" not in said
+    assert ("going on from step 6 of 8 of stage 1" in said) == (steps == 7)
     assert_same_chain(chain, run)
 
 

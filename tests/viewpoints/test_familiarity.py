@@ -1,6 +1,7 @@
 """Familiarity: statistics by slow twins, the score by hand, and what the shipped models notice."""
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from viewslots.viewpoints.familiarity import (
     read_typical,
     unfamiliarity,
 )
-from viewslots.viewpoints.scene import InferredScene, Reader
+from viewslots.viewpoints.scene import InferredScene, Reader, UnfamiliarPictures
 from viewslots.viewpoints.statistics import STATISTICS, picture_statistics
 
 
@@ -165,15 +166,19 @@ STRANGE = {
 @pytest.mark.parametrize("kind", STRANGE)
 def test_strange_pictures_are_noticed(compact: Reader, kind: str) -> None:
     """Uniform ones are easy to rebuild: their error alone told nothing."""
-    told = unfamiliarity(compact.decompose([STRANGE[kind]()]))
-    assert told is not None
-    assert told.startswith("this picture is unlike")
+    with pytest.warns(UnfamiliarPictures, match="^this picture is unlike") as noticed:
+        scene = compact.decompose([STRANGE[kind]()])
+    assert scene.warning == unfamiliarity(scene) == str(noticed[0].message)
+    assert "unfamiliar" in repr(scene)
+    assert replace(scene, presence=scene.presence * 0).warning == scene.warning  # edits change no picture
 
 
 def test_the_shipped_model_knows_its_kind_of_pictures(compact: Reader, clevr: np.ndarray) -> None:
     """By another renderer than the one it was calibrated with."""
     for pictures in clevr:
-        assert unfamiliarity(compact.decompose(pictures)) is None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert compact.decompose(pictures).warning is None
     mixed = compact.decompose([clevr[0, 0], STRANGE["grey"]()])
     told = familiarity(mixed)
     assert told is not None
@@ -185,7 +190,7 @@ def test_other_worlds_are_noticed(compact: Reader, name: str) -> None:
     """Pictures of our other data sets: warned of, nearly always."""
     world = data_preset(name).world(None)
     pictures = world.render([world.sample(5, "test1", index) for index in range(20)], world.slots("test1")).image
-    noticed = [unfamiliarity(compact.decompose(picture)) is not None for picture in pictures]
+    noticed = [unfamiliarity(compact.decompose(picture, warn=False)) is not None for picture in pictures]
     assert np.mean(noticed) >= 0.9
 
 

@@ -177,27 +177,40 @@ def run_stage(
     opened: Opened | None, settings: "RunSettings", device: "torch.device", ranks: "Ranks", last: "RunSettings"
 ) -> "Outcome":
     """To its end. `opened` on rank 0 alone; `last`: the stage that all lead to."""
+    from viewslots.training.checkpoint import read_facts
     from viewslots.training.log import Console
-    from viewslots.training.loop import Training
+    from viewslots.training.loop import Outcome, Training, is_done
     from viewslots.training.settings import LIVE
     from viewslots.training.start import assemble
 
     folder, weights = (None, None) if opened is None else (opened.folder, opened.weights)
+    number, count = len(settings.stages), len(last.stages)
+    stage = f" of stage {number}" if count > 1 else ""
+    if settings.data == LIVE and ranks.most(folder is not None and is_done(folder, settings.steps)):
+        if folder is None:
+            return Outcome(Path(), settings.steps, None, None)
+        say(finished_already(folder, settings.steps, stage))  # before scenes are drawn
+        facts = read_facts(folder.checkpoints, settings.steps)
+        return Outcome(folder.path, settings.steps, facts["best"], facts["last"])
     with Progress("scenes", "rendering", ranks.first and settings.data == LIVE) as progress:
         parts = assemble(settings, device, ranks, weights, progress)
-    number, count = len(settings.stages), len(last.stages)
     with Console(settings.steps, parts.model.headline or parts.model.terms, ranks.first, say) as console:
         if count > 1:
             console.stage(number, count, settings.all_steps - settings.steps, last.all_steps)
         training = Training(settings, parts, folder, ranks, console, goes_on=number < count)
         training.resume()
         if folder is not None and training.done == settings.steps and not training.owes_validation:
-            stage = f" of stage {number}" if count > 1 else ""
-            console.say(
-                f"{folder.path} was finished already, at step {training.done}{stage}: nothing is left to train. For "
-                f"more steps begin a new run: --init {folder.path} starts it from the best model of this one"
-            )
+            console.say(finished_already(folder, settings.steps, stage))
+        elif training.done:
+            console.say(f"going on from step {training.done:,} of {settings.steps:,}{stage}")
         return training.run()
+
+
+def finished_already(folder: "RunFolder", steps: int, stage: str) -> str:
+    return (
+        f"{folder.path} was finished already, at step {steps}{stage}: nothing is left to train. For more steps begin "
+        f"a new run: --init {folder.path} starts it from the best model of this one"
+    )
 
 
 def open_stages(

@@ -124,7 +124,7 @@ def decomposed(reader: Reader, seen: Float[Tensor, "S M 3 H W"], listener: Liste
             listener(sum(shares) / len(shares))
 
         with heard(listen):
-            return reader.decompose(seen[index])
+            return reader.decompose(seen[index], warn=False)
 
     with ThreadPoolExecutor(min(len(seen), os.cpu_count() or 1)) as threads:
         inferred = list(threads.map(one, range(len(seen))))

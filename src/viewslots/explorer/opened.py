@@ -134,7 +134,8 @@ def open_numbered(reader: Reader, scenes: Scenes | None, number: int, pictures: 
     if isinstance(scenes, SplitArrays):
         return open_stored(reader, scenes, number, pictures)
     fresh = fresh_scene(scenes, number, pictures, reader.device.type)
-    scene = replace(surest_first(reader.decompose(list(fresh.pictures.image[0]))), photos=())  # no larger than it sees
+    scene = surest_first(reader.decompose(list(fresh.pictures.image[0]), warn=False))
+    scene = replace(scene, photos=())  # no larger than it sees
     truth = scene_truth(fresh.pictures, reader.device)
     return Opened(f"Scene {number}", scene, rebuilt_views(scene), fresh.names, truth)
 
@@ -144,7 +145,7 @@ def open_stored(reader: Reader, split: SplitArrays, number: int, pictures: int) 
     scene_number = check_number(number) % len(split)
     first = FirstViews(picture_count(pictures, split.size.views))
     data = SceneDataset(split, views=first, device=reader.device.type, size=reader.size)
-    scene = surest_first(reader.decompose(data.batch([scene_number]).image[0]))
+    scene = surest_first(reader.decompose(data.batch([scene_number]).image[0], warn=False))
     truth = data.truth([scene_number])
     known = truth if truth.scene_segment is not None else None
     names = tuple(f"true object {k + 1}" for k in range(split.size.slots))
@@ -158,13 +159,13 @@ def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
     check_number(number)
     dreamt = reader.prior(number, picture_count(pictures, MOST_PICTURES))
     images = torch.stack([view.image.clamp(0, 1) for view in rebuilt_views(dreamt)])
-    scene = surest_first(reader.decompose(images))
+    scene = surest_first(reader.decompose(images, warn=False))
     return Opened(f"Imagined scene {number}", scene, rebuilt_views(scene))
 
 
 def open_photos(reader: Reader, images: Pictured) -> Opened:
     """Let the model read a user's own pictures, already checked. They are kept as large as a screen shows them."""
-    scene = surest_first(reader.decompose(images))
+    scene = surest_first(reader.decompose(images, warn=False))
     scene = replace(scene, photos=tuple(photo.reduced(SCREEN) for photo in scene.photos))
     return Opened("Your pictures", scene, rebuilt_views(scene), warning=unfamiliarity(scene))
 

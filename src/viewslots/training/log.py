@@ -170,6 +170,7 @@ class Console:
             self._bar.set_postfix_str(text, refresh=False)
         else:
             self._say(f"{self._stage}step {step}/{self.steps}  {self.rate(step)}  {text}")
+            self._scores = ""  # a line stays, and has told them
 
     def rate(self, step: int) -> str:
         """Rate, and remaining time of all stages."""
@@ -184,6 +185,8 @@ class Console:
         known = {name: value for name, value in scores.items() if value is not None}
         text = " ".join(f"{name} {value:.3f}" for name, value in known.items())
         self._scores = f"  at {step}: {text}" if text else ""
+        if text and step == self.steps and self.speaks:  # no figures follow
+            self.say(f"{self._stage}at {step}, the last step: {text}")
 
     def say(self, line: str) -> None:
         if not self.speaks:

@@ -30,6 +30,8 @@ SHARED = 0.9
 """Entropy of the masks, as a share of its largest value, above which no slot has anything of its own."""
 PATIENCE = 0.2
 """Share of a run after which objects should have appeared."""
+LATE = 0.5
+"""Share after which slots that share everything hardly ever part."""
 SOON = 50
 """Steps in which nothing is to be expected, however short the run."""
 ABSENT = 0.02
@@ -187,9 +189,10 @@ def warnings(found: Diagnostics, step: int, steps: int) -> dict[str, str]:
         )
     together = slots > 1 and found.object_entropy > SHARED * math.log(slots) and found.slots_used >= ABSENT
     if together or found.mask_entropy > SHARED * math.log(L):
+        hope = "" if step >= LATE * steps else "that may still come; if it does not by half of the run, "
         said["shared"] = (
-            f"all slots share everything at step {step}: none has an object of its own; try another --seed or a lower "
-            "--learning-rate"
+            f"all slots share everything at step {step}: none has an object of its own; {hope}try another --seed or a "
+            "lower --learning-rate"
         )
     return said
 

@@ -1,8 +1,9 @@
 """Infer once, render many: a model that reads pictures, the scene it inferred, what one viewpoint shows of it."""
 
 import itertools
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,17 @@ from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run, run_preset
 from viewslots.types import PRESENT, Decomposition, SceneBatch, concatenated, shapes_only
 from viewslots.viewpoints.answers import Answers, Scenes, parts_of, scene_batch
-from viewslots.viewpoints.familiarity import Typical, read_typical
+from viewslots.viewpoints.familiarity import Typical, read_typical, unfamiliarity
 from viewslots.viewpoints.photos import Photo, Pictured, read_photos, read_pictures
 
 MOST_SLOTS = 64
 """Memory grows with them; no scene of ours has more objects."""
 VIEWS_AT_ONCE = 8
 """Bounds the memory of `render_many`; larger batches are not faster on a CPU."""
+
+
+class UnfamiliarPictures(UserWarning):
+    """Pictures are unlike those that a model was trained on."""
 
 
 def load(source: str | Path, *, device: str = "cpu", which: Which = "best") -> "Reader":
@@ -150,13 +155,20 @@ class Reader:
         slots: int | None = None,
         starts: int | None = None,
         search: Search | None = None,
+        warn: bool = True,
     ) -> "InferredScene":
         """The scene behind pictures (files, PIL pictures, arrays, or a tensor [M,3,H,W]) taken from unknown viewpoints.
 
         The answer is found as `evaluate` finds it: as the method does by default, or by `search`. `starts` changes the
         number of random starts alone; 0 gives the plain answer of the method's paper. The seed decides all randomness.
+        Pictures unlike those that the model was trained on are told by a Python warning, and by `.warning`; `warn`
+        False looks at neither.
         """
-        return self.inferred(images, seed, slots, changed_search(search or self.search, starts=starts))
+        scene = self.inferred(images, seed, slots, changed_search(search or self.search, starts=starts))
+        warning = unfamiliarity(scene) if warn else None
+        if warning is not None:
+            warnings.warn(warning, UnfamiliarPictures, stacklevel=2)
+        return replace(scene, warning=warning)
 
     @torch.no_grad()
     def infer(
@@ -241,9 +253,13 @@ class InferredScene:
     """All that was inferred from the pictures; edits leave it as it is."""
     photos: tuple[Photo, ...] = field(default=(), repr=False)
     """The pictures as they were given, with the way back to their own pixels; none for tensors."""
+    warning: str | None = None
+    """Why not to trust it: the pictures are unlike those that the model was trained on. None too where nothing was
+    measured for the model."""
 
     def __repr__(self) -> str:
-        return f"InferredScene({self.count} objects: {self.present()}, {len(self.views)} viewpoints)"
+        doubt = "" if self.warning is None else ", from unfamiliar pictures"
+        return f"InferredScene({self.count} objects: {self.present()}, {len(self.views)} viewpoints{doubt})"
 
     def present(self) -> list[int]:
         return [k for k, probability in enumerate(self.presence.tolist()) if probability >= PRESENT]
@@ -254,7 +270,7 @@ class InferredScene:
 
     def render(self, view: Float[Tensor, "Dview"] | None = None, *, shown: Sequence[int] | None = None) -> View:
         """What a viewpoint shows (default: the first one) of the objects in `shown` (default: the present ones)."""
-        view = self.views[0] if view is None else view
+        view = self.views[0] if view is None else torch.as_tensor(view)
         if view.shape != self.views.shape[1:]:
             raise UserError(f"a viewpoint of this model has {self.views.shape[1]} numbers, not {list(view.shape)}")
         return self.render_many(view[None], shown=shown)[0]
