@@ -127,14 +127,16 @@ def test_shipped_models(shipped: Path, tmp_path: Path, monkeypatch: pytest.Monke
     shutil.copytree(shipped / "another", tmp_path / "here" / "compact")
     monkeypatch.chdir(tmp_path / "here")
     assert is_tiny(load_run("compact"), 6)  # a folder goes first
-    with pytest.raises(UserError, match=r"big: no such folder, and no shipped model \(shipped: another, compact\)"):
+    with pytest.raises(UserError, match="big: no such folder, and no shipped model; shipped are another, compact"):
         load_run("big")
+    with pytest.raises(UserError, match=r"no shipped model; did you mean compact\? shipped are"):
+        load_run("compcat")
 
 
 def test_a_package_without_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "files", lambda name: tmp_path)
     assert shipped_models() == []
-    with pytest.raises(UserError, match=r"shipped: none\); models of the Hub are hf:OWNER/NAME"):
+    with pytest.raises(UserError, match="shipped are none; models of the Hub are hf:OWNER/NAME"):
         load_run("compact")
 
 

@@ -49,7 +49,7 @@ Data: {", ".join(DATA)}.
 Train: {", ".join(TRAIN)}.
 Judge: {", ".join(JUDGE)}.
 
-For example: viewslots decompose umbra a.jpg b.jpg c.jpg --out answer"""
+For example: viewslots decompose umbra-quick a.jpg b.jpg c.jpg --out answer"""
 
 
 def main() -> None:

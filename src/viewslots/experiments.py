@@ -1,12 +1,11 @@
 """Experiments by name, METHOD/DATA: a method, the data it learns from, and how its training is scheduled."""
 
-import difflib
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from viewslots.errors import UserError
+from viewslots.errors import UserError, did_you_mean
 from viewslots.files import shown
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.gmioo import presets as gmioo
@@ -45,8 +44,7 @@ def full_name(name: str) -> str:
 
 def experiment(name: str) -> Experiment:
     if full_name(name) not in EXPERIMENTS:
-        near = difflib.get_close_matches(name, [*SHORT_NAMES, *EXPERIMENTS], 3)
-        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        meant = did_you_mean(name, [*SHORT_NAMES, *EXPERIMENTS])
         raise UserError(f"unknown experiment {shown(name)}; {meant}viewslots info lists all")
     return EXPERIMENTS[full_name(name)]
 

@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from viewslots.errors import UserError
+from viewslots.errors import UserError, did_you_mean
 from viewslots.files import CONFIG, FIRST, ORIGIN, is_run, read_json, shown
 from viewslots.methods.contract import TrainableMethod
 from viewslots.methods.pretrained import WEIGHTS_FILE
@@ -59,7 +59,8 @@ def find_run(source: str | Path) -> Path:
         return _shipped_folder() / str(source)
     known = ", ".join(shipped_models()) or "none"
     raise UserError(
-        f"{source}: no such folder, and no shipped model (shipped: {known}); models of the Hub are {HUB}OWNER/NAME"
+        f"{source}: no such folder, and no shipped model; {did_you_mean(str(source), shipped_models())}shipped are "
+        f"{known}; models of the Hub are {HUB}OWNER/NAME"
     )
 
 

@@ -28,6 +28,7 @@ from viewslots.data.checks import check_dataset
 from viewslots.data.store import Store
 from viewslots.demo import demonstration
 from viewslots.demo import page as demo_page
+from viewslots.demo.demonstration import MODEL
 from viewslots.demo.page import MEANINGS, ModelFacts, Story, model_facts, number_of
 from viewslots.errors import UserError
 from viewslots.figures.sheets import contact_sheet
@@ -114,7 +115,7 @@ class Made:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The command, with fewer scenes and repeats and without a network; once a process, in whatever order tests run."""
     out, printed, said = tmp_path_factory.mktemp("demo") / "out", [], []
-    (out.parent / "umbra").mkdir()  # a folder of the model's name must not take its place
+    (out.parent / MODEL).mkdir()  # a folder of the model's name must not take its place
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("went to the network")
@@ -162,7 +163,7 @@ def test_scores_of_the_floor_are_those_of_the_protocol(made: Made) -> None:
 
 def test_scores_of_the_model_are_those_of_the_answers_shown(made: Made) -> None:
     """The share that is counted right by the headings, and the partition of the coloured pictures by scikit-learn."""
-    found, arrays = made.printed["scores"]["umbra"]["paper"], Store.open(made.printed["data"]).split("test1")
+    found, arrays = made.printed["scores"][MODEL]["paper"], Store.open(made.printed["data"]).split("test1")
     right = [text.endswith("as many as there are") for text in made.page().headings if text.startswith("Scene ")]
     assert found["OCA"] == pytest.approx(np.mean(right))
     panels, scores = made.page().pictures(), []
@@ -215,12 +216,12 @@ def test_scores_on_the_page_are_those_printed(made: Made) -> None:
 
     rows = {cells[0]: cells[1:] for cells in made.page().rows}
     assert rows["method"] == list(METRICS)
-    assert rows[f"umbra, these {SCENES} scenes"] == row("umbra", "paper")
+    assert rows[f"{MODEL}, these {SCENES} scenes"] == row(MODEL, "paper")
     assert rows["k-means on colours and places, the floor"] == row("kmeans", "paper")
-    assert rows["umbra"] == row("umbra", "pooled")
+    assert rows[MODEL] == row(MODEL, "pooled")
     assert rows["kmeans"] == row("kmeans", "pooled")
-    validated = model_facts("umbra", 0).validated
-    assert rows["umbra, validation scenes after training"] == [f"{validated[metric]:.3f}" for metric in METRICS]
+    validated = model_facts(MODEL, 0).validated
+    assert rows[f"{MODEL}, validation scenes after training"] == [f"{validated[metric]:.3f}" for metric in METRICS]
     assert set(MEANINGS) == set(METRICS)
 
 
@@ -284,13 +285,13 @@ def test_video_and_sheet_are_inside(made: Made) -> None:
 
 
 def test_the_page_says_what_model_this_is(made: Made) -> None:
-    facts, text = model_facts("umbra", 0), " ".join(made.text.split())
+    facts, text = model_facts(MODEL, 0), " ".join(made.text.split())
     assert facts.steps is not None
-    assert f"first as compact, then for {facts.steps:,} steps" in text
+    assert f"first as umbra-glimpses/clevr-mixed, then for {facts.steps:,} steps" in text
     assert "Of two starts, the one" in text
     assert "then one more look at what no object explains yet" in text
     assert "(3 gradient steps a time)" in text
-    assert "2.3 million parameters" in text
+    assert "3.1 million parameters" in text
     assert "A handful of scenes tells little" in text
     assert f"means over {REPEATS} answers" in text
     assert made.text.startswith("<!doctype html>\n")

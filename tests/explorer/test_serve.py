@@ -144,8 +144,8 @@ def test_without_a_name_the_page_shows_the_model_that_knows_shadows(monkeypatch:
     explore(device="cpu")
     ((reader, world),) = served
     assert isinstance(reader.model, Umbra)
-    assert reader.name == "umbra"
-    assert world == world_for("clevr-m1", 64)
+    assert reader.name == "umbra-quick"
+    assert world == world_for("clevr-mixed", 64)
 
 
 def test_a_run_is_shown_scenes_of_its_own_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

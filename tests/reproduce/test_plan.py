@@ -230,8 +230,12 @@ def test_only_some_rows_are_the_same_tasks() -> None:
         for name, task in some.items():
             assert task.kind in ("figures", "report") or whenever(whole[name]) == whenever(task)
     assert "data-clevr-m1" in planned(only=("clevr-m3",))
-    with pytest.raises(UserError, match="--only mulmon: no such row; rows are ocloc/clevr-m3"):
+    with pytest.raises(
+        UserError, match="--only mulmon: no such row; give METHOD, DATA or METHOD/DATA; rows are ocloc/"
+    ):
         planned(only=("mulmon",))
+    with pytest.raises(UserError, match=r"no such row; did you mean kmeans\?"):
+        planned(only=("kmean",))
 
 
 @pytest.mark.parametrize(

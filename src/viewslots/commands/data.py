@@ -275,7 +275,10 @@ def render(
     from viewslots.scenes.descriptions import load_scene, render_any
 
     picture = out.suffix.lower() == ".png"
-    (require_file if picture else require_npz)(out)
+    if picture:
+        require_file(out)
+    else:
+        require_npz(out, ", pictures as .png")
     description = load_scene(scene, scene_number)
     if view is not None:
         description = replace(description, cameras=chosen_views(view, description.cameras))

@@ -9,7 +9,7 @@ from viewslots.terminal import Device, pick_device, print_json, say
 
 
 def explore(
-    run: Positional[Annotated[str, arg(metavar="RUN")]] = "umbra",
+    run: Positional[Annotated[str, arg(metavar="RUN")]] = "umbra-quick",
     /,
     data: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: scenes made on the spot)")] = None,
     port: int = 7860,
@@ -19,7 +19,7 @@ def explore(
     """A web page on this machine: look at scenes, move the camera, switch objects off, mix two scenes.
 
     Args:
-        run: A run folder, a saved model, or the name of a shipped one (umbra, umbra-quick, compact).
+        run: A run folder, a saved model, or the name of a shipped one (umbra-quick, umbra, compact).
         data: A data set whose scenes to look at: those of test1 if there are some, or of valid.
         port: Where the page is found; 0 takes any port that is free.
         host: Who may see it: 127.0.0.1 is this machine alone. At another address the page asks for a token, which is

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from viewslots.errors import UserError
+from viewslots.errors import UserError, did_you_mean
 from viewslots.scenes.clevr.family import CLEVR_M, CLEVR_MIXED, ClevrWorld, TinyClevrWorld
 from viewslots.scenes.flat.clipart import ClipartWorld
 from viewslots.scenes.flat.sprites import SpriteWorld
@@ -71,5 +71,7 @@ DATA_PRESETS = {
 
 def data_preset(name: str) -> DataPreset:
     if name not in DATA_PRESETS:
-        raise UserError(f"no data set {name!r}; choose one of {', '.join(DATA_PRESETS)}")
+        raise UserError(
+            f"no data set {name!r}; {did_you_mean(name, DATA_PRESETS)}choose one of {', '.join(DATA_PRESETS)}"
+        )
     return DATA_PRESETS[name]

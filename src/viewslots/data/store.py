@@ -221,6 +221,9 @@ class Store:
 
 def _require_finished(folder: Path) -> None:
     with plain_errors("opening", folder):
+        if folder.is_file():
+            other = "`viewslots convert FILE DIR` makes one of an HDF5 file in the published layout"
+            raise UserError(f"{folder}: a file, where the folder of a data set is expected; {other}")
         if not folder.is_dir():
             raise UserError(f"{folder}: not a data set (no such folder)")
         if (folder / MAKING).exists():

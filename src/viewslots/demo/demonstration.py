@@ -37,7 +37,7 @@ from viewslots.pulse import Listener, heard
 from viewslots.types import BACKGROUND, Pictures, Progress, concatenated
 from viewslots.viewpoints.scene import InferredScene, Reader, load, search_words
 
-MODEL, PRESET, SPLIT = "umbra", "clevr-m1", "test1"
+MODEL, PRESET, SPLIT = "umbra-quick", "clevr-m1", "test1"
 RENDERED, ANSWERED, SCORED, FILMED = 10, 60, 70, 85
 """Percent of the time of a demo that have passed by then."""
 SCENES, VIEWS, NEW_VIEWS, FRAMES = 4, 4, 4, 60

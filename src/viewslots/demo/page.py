@@ -63,13 +63,13 @@ class ModelFacts:
     validated: dict[str, float | None]
     """Scores on the validation scenes at the end of training, by the appendix's formulas."""
     first: str | None = None
-    """The model whose weights it started from."""
+    """The model whose weights it started from, as METHOD/DATA of a place where that is on record, or a name."""
 
     def training(self) -> str:
         """Half a sentence."""
         if self.steps is None or self.data is None:
             return "how it was trained is not on record"
-        first = f", first as {self.first}, then" if self.first else ""
+        first = f", first as {self.first.partition(' of ')[0]}, then" if self.first else ""
         views = f", {self.views} pictures at a time" if self.views else ""
         where = f"on scenes of {self.data}{views} (seed {self.seed})"
         return f"trained without labels{first} for {self.steps:,} steps {where}"

@@ -82,8 +82,8 @@ class ScorePair:
         self._wanted = wanted
         with ExitStack() as stack:
             file = stack.enter_context(NpzFile(prediction))
-            self.has_background = read_flag(file, optional=not wanted.needs_flag)
             self._prediction = open_arrays(file, wanted.prediction)
+            self.has_background = read_flag(file, optional=not wanted.needs_flag)
             shape = self._prediction["layer_masks"].shape
             source = _truth_file(truth, split, shape[1] if len(shape) > 1 else 1, stack)
             self._truth = open_arrays(source, wanted.truth)

@@ -150,6 +150,11 @@ def default_slots(about: Mapping[str, Any], data: Plan, split: str, others: int 
 
 def search_asked_for(default: Search | None, **asked: int | None) -> Search | None:
     """The method's own search with what the user of a command changes in it."""
+    if asked.get("starts") == 0 and any(value is not None for name, value in asked.items() if name != "starts"):
+        raise UserError(
+            "--starts 0 is the plain answer, without a search: leave out --looks, --refine and --spare, or search from "
+            "--starts 1 or more"
+        )
     try:
         return changed_search(default, **asked)
     except UserError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from viewslots.data.presets import data_preset
-from viewslots.errors import UserError
+from viewslots.errors import UserError, did_you_mean
 from viewslots.experiments import all_steps, experiment, first_stage, known_experiment
 from viewslots.files import read_json, write_json
 from viewslots.methods.names import METHODS
@@ -277,7 +277,10 @@ def chosen_rows(rows: Sequence[str], only: Sequence[str]) -> list[str]:
     """Those that are named: in full, by method or by data set."""
     for word in only:
         if not any(word in (row, *row.split("/")) for row in rows):
-            raise UserError(f"--only {word}: no such row; rows are {', '.join(rows)}")
+            meant = did_you_mean(word, {name for row in rows for name in (row, *row.split("/"))})
+            raise UserError(
+                f"--only {word}: no such row; {meant}give METHOD, DATA or METHOD/DATA; rows are {', '.join(rows)}"
+            )
     return [row for row in rows if not only or any(word in (row, *row.split("/")) for word in only)]
 
 

@@ -24,10 +24,10 @@ from viewslots.files import (
 )
 
 
-def require_npz(path: Path) -> None:
-    """Say ahead of the work that its result could not be written."""
+def require_npz(path: Path, otherwise: str = "") -> None:
+    """Say ahead of the work that its result could not be written. `otherwise`: what else there is, in words."""
     if path.suffix != ".npz":
-        raise UserError(f"{path}: arrays are written as .npz; give a name that ends so")
+        raise UserError(f"{path}: arrays are written as .npz{otherwise}; give a name that ends so")
     if not path.parent.is_dir():
         raise UserError(f"{path.parent}: no such folder; create it first")
     require_own_links(path, "--out")

@@ -6,14 +6,13 @@ A rule is a list with commas of numbers (scenes count from 0 in the order of the
 `A-B:STEP`, and patterns of names such as `kitchen*`. Scenes of the split `none` are left out.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from viewslots.data.format import SPLIT_NAME
 from viewslots.data.sources.source import Source
-from viewslots.errors import UserError
+from viewslots.errors import UserError, did_you_mean
 from viewslots.files import shown
 
 USUAL = ("train", "valid", "test1", "test2")
@@ -65,8 +64,7 @@ def _require_name(split: str, rule: str) -> None:
     known = (*USUAL, NONE)
     if split in known or (split.startswith("test") and SPLIT_NAME.fullmatch(split)):
         return
-    near = difflib.get_close_matches(split, known, 1)
-    meant = f"did you mean {near[0]}?" if near else f"must be {', '.join(known)}, or begin with test"
+    meant = did_you_mean(split, known).strip() or f"must be {', '.join(known)}, or begin with test"
     raise UserError(f"--split {shown(rule)}: no split is called {shown(split)}; {meant}")
 
 
