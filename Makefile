@@ -15,7 +15,7 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml requirements.lock tools/check_torch.py
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || (echo "viewslots needs Python 3.11 or newer; name one with PYTHON=..." && false)
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || (rm -rf $(VENV); echo "no venv module: on Debian, apt-get install python3-venv" && false)
-	@echo "Making the environment in $(VENV), once: about 200 MB of packages, one to three minutes."
+	@echo "Making the environment in $(VENV), once: about 200 MB to fetch, 2 GB on disk, one to three minutes."
 	@echo "1/3 torch, for this machine's processor or GPU ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	@echo "2/3 everything else, as tested (requirements.lock) ..."

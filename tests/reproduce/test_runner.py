@@ -171,6 +171,9 @@ def test_seconds_come_from_measured_rates(tmp_path: Path) -> None:
         write_step(tmp_path, "b", step)
         meter.look(other, now)  # 5 steps a second without it
     assert meter.seconds([two, other], ["b"], 150.0) == {"a2": 30.0, "b": 4.0}
+    meter.started(two, 150.0)
+    assert meter.seconds([two], ["a2"], 160.0) == {"a2": 30.0}
+    assert meter.seconds([two], ["a2"], 250.0) == {"a2": 100.0}, "no news for so long"
     for begun, took in ((0.0, 8.0), (10.0, 4.0)):
         meter.started(score, begun)
         meter.ended(score, begun + took)

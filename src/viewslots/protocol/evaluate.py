@@ -71,6 +71,8 @@ NEEDED_FOR = {
     "identities": (*METRICS, "fg_ari", "mbo", "miou", "ari_a_without_shadows", "identity", *ORDER_SCORES),
 }
 """Kinds of truth, and the scores that a data set without them cannot have."""
+FEWEST_FITTED = 50
+"""Scenes below which probes that are fitted on them are not to be trusted."""
 
 
 def evaluate(
@@ -119,6 +121,8 @@ def evaluate_together(
         fitted, places = fitting.scenes(splits), " and ".join(splits)
         if team.first:
             say(f"{work.total} answers to score, and {fitted} more, of scenes of {places}, to fit probes on")
+            if fitted < FEWEST_FITTED:
+                say(f"that is too few for probes of cameras and properties to tell much; {FEWEST_FITTED} are better")
         work.total += fitted
 
     def answers(scenes: list[int]) -> tuple[Facts, list[Scored]]:

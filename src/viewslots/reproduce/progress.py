@@ -104,7 +104,7 @@ class Meter:
 
     def seconds(self, tasks: Sequence[Task], running: Collection[str], now: float) -> dict[str, float] | None:
         """What each still takes; None as long as no training tells its rate although some are left. What was never
-        seen counts as nothing."""
+        seen counts as nothing. A training of which there is no news yet takes at least as long again."""
         rates = {name: list(values) for name, values in self._rates.items()}
         for task in tasks:
             if task.name in running and (rate := self._rate(task)):
@@ -114,10 +114,12 @@ class Meter:
             return None
         left = {}
         for task in tasks:
+            past = now - self._begun[task.name][0] if task.name in running else 0.0
             if task.kind == "train":
-                left[task.name] = max(0, task.steps - self.steps[task.name]) / mean(rates.get(task.like, every))
+                usual = max(0, task.steps - self.steps[task.name]) / mean(rates.get(task.like, every))
+                silent = task.name in running and self._rate(task) is None
+                left[task.name] = max(usual, past) if silent else usual
             else:
-                past = now - self._begun[task.name][0] if task.name in running else 0.0
                 left[task.name] = max(self._usual(task) - past, OVERDUE * past)
         return left
 
