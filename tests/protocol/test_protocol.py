@@ -28,7 +28,7 @@ from viewslots.metrics.score import METRICS, score_scenes
 from viewslots.protocol import evaluate as protocol
 from viewslots.protocol import plan as plans
 from viewslots.protocol.evaluate import Seen, evaluate, evaluate_together
-from viewslots.protocol.plan import BATCH, Plan, fewest_views, keyed_generator
+from viewslots.protocol.plan import BATCH, Plan, answer_generator, fewest_views
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
 from viewslots.protocol.subject import default_slots, scored_step, taken_before, training_seconds
@@ -164,7 +164,7 @@ def model() -> Guessing:
 
 
 def seed_of(*words: object) -> int:
-    return keyed_generator(*words).initial_seed()
+    return answer_generator(*words).initial_seed()
 
 
 def test_the_truth_scores_one(store: Store) -> None:
@@ -219,7 +219,7 @@ def test_new_views_go_on_with_the_generator_of_the_inference(store: Store) -> No
         expected = []
         for scenes in ([0, 1, 2], [3, 4, 5], [6]):
             for repeat in range(2):
-                generator = keyed_generator(0, repeat, scenes[0])
+                generator = answer_generator(0, repeat, scenes[0])
                 drawn = torch.rand(2, generator=generator)
                 second = float(drawn[1])
                 expected.append(("new", "test1", scenes, views, generator.initial_seed(), second))
@@ -432,7 +432,7 @@ def test_a_method_by_hand(store: Store, method: Any) -> None:
         parts = []
         for scenes in ([0, 1, 2], [3, 4, 5], [6]):
             batch = dataset.batch(scenes, FirstViews(2))
-            answer = method.infer(batch, keyed_generator(0, repeat, scenes[0]), 2).decomposition()
+            answer = method.infer(batch, answer_generator(0, repeat, scenes[0]), 2).decomposition()
             parts.append(score_scenes(answer, dataset.truth(scenes, FirstViews(2))))
         assert found.one(repeat)["paper"] == concatenated(parts).paper()
         assert found.one(repeat)["pooled"] == concatenated(parts).pooled()
@@ -441,7 +441,7 @@ def test_a_method_by_hand(store: Store, method: Any) -> None:
 
 def test_new_views_by_hand(store: Store, model: Guessing) -> None:
     dataset, plan = SceneDataset(store.split("test1")), replace(PLAN, views=3, new_views=2, repeats=1, batch=10)
-    scenes, generator = list(range(COUNTS["test1"])), keyed_generator(0, 0, 0)
+    scenes, generator = list(range(COUNTS["test1"])), answer_generator(0, 0, 0)
     answer = model.infer(dataset.batch(scenes, FirstViews(3)), generator, 2)
     shown = answer.new_views(dataset.batch(scenes, LastViews(2)), generator).decomposition()
     expected = score_scenes(shown, dataset.truth(scenes, LastViews(2)))
@@ -875,7 +875,7 @@ def test_ocloc_through_the_commands(
     else:
         estimate_viewpoints(str(ocloc), given=3, new=new, **given)
     written, model = json.loads(out.read_text()), load_run(ocloc)
-    dataset, scenes, generator = SceneDataset(store.split("test1")), list(range(7)), keyed_generator(0, 0, 0)
+    dataset, scenes, generator = SceneDataset(store.split("test1")), list(range(7)), answer_generator(0, 0, 0)
     answer, chosen = model.infer(dataset.batch(scenes, FirstViews(3)), generator, 2, search), FirstViews(3)
     if new is not None:
         answer, chosen = answer.new_views(dataset.batch(scenes, LastViews(new)), generator), LastViews(new)

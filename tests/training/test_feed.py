@@ -14,7 +14,7 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.per_view.model import PerView
 from viewslots.scenes.clevr.family import CLEVR_M
 from viewslots.training.distributed import Ranks
-from viewslots.training.feed import LiveFeed, NoiseSource, StoredFeed, keyed_generator
+from viewslots.training.feed import LiveFeed, NoiseSource, StoredFeed, training_generator
 from viewslots.types import SceneBatch
 
 CPU = torch.device("cpu")
@@ -137,7 +137,9 @@ def test_noise_is_a_function_of_seed_and_step(kind: type[Ocloc]) -> None:
 
 
 def test_keys_of_generators_are_apart() -> None:
-    drawn = [torch.rand(2, generator=keyed_generator(CPU, *key)) for key in [("a", 1, 23), ("a", 12, 3), ("b", 1, 23)]]
+    drawn = [
+        torch.rand(2, generator=training_generator(CPU, *key)) for key in [("a", 1, 23), ("a", 12, 3), ("b", 1, 23)]
+    ]
     assert len({tuple(values.tolist()) for values in drawn}) == 3
 
 

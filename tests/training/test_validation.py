@@ -23,7 +23,7 @@ from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.per_view.model import PerView, PerViewAnswer
 from viewslots.metrics.score import METRICS, score_scenes
 from viewslots.training import feed, validation
-from viewslots.training.feed import keyed_generator
+from viewslots.training.feed import training_generator
 from viewslots.training.validation import (
     Diagnostics,
     Validation,
@@ -76,7 +76,7 @@ def test_it_changes_nothing_and_answers_the_same(model: Ocloc, split: SplitArray
 def test_the_loss_is_that_of_the_end_of_training(model: Ocloc, split: SplitArrays) -> None:
     batch = SceneDataset(split, views=FirstViews(2)).batch(range(5))
     end = Annealing(temperature_prs=0.5, temperature_shp=0.5, softness=0.5, compactness_rate=0.0)
-    noise = model.draw_noise(batch, keyed_generator(CPU, "validation loss", 0))
+    noise = model.draw_noise(batch, training_generator(CPU, "validation loss", 0))
     with torch.no_grad():
         terms = model.eval().elbo(batch, end, noise)
     found = make(split)(model)
@@ -112,7 +112,7 @@ def test_the_first_views_alone_count(model: Ocloc, split: SplitArrays) -> None:
 
 def test_scores_are_those_of_the_answers(model: Ocloc, split: SplitArrays) -> None:
     data = SceneDataset(split, views=FirstViews(2))
-    answer = model.eval().infer(data.batch(range(5)), keyed_generator(CPU, "validation answer", 0)).decomposition()
+    answer = model.eval().infer(data.batch(range(5)), training_generator(CPU, "validation answer", 0)).decomposition()
     found = make(split)(model)
     assert found.scores == score_scenes(answer, data.truth(range(5))).paper()
     assert tuple(found.scores) == METRICS
@@ -157,7 +157,7 @@ def test_a_method_s_search_without_looks_and_gradient_steps(
     found = make(split)(model)
     assert model.default_search == search
     assert model.training
-    data, generator = SceneDataset(split, views=FirstViews(2)), keyed_generator(CPU, "validation answer", 0)
+    data, generator = SceneDataset(split, views=FirstViews(2)), training_generator(CPU, "validation answer", 0)
     answer = model.eval().infer(data.batch(range(5)), generator, search=search and Search(2)).decomposition()
     assert found.scores == score_scenes(answer, data.truth(range(5))).paper()
     assert found.diagnostics.absent == pytest.approx((answer.presence < 0.5).float().mean().item())

@@ -35,7 +35,7 @@ from viewslots.metrics.lpips import Lpips
 from viewslots.metrics.probes import CAMERA_SCORES
 from viewslots.metrics.property_probes import ObjectRows
 from viewslots.metrics.score import METRICS, SceneScores, score_scenes
-from viewslots.protocol.plan import Plan, batches, keyed_generator, shown_to
+from viewslots.protocol.plan import Plan, answer_generator, batches, shown_to
 from viewslots.protocol.probing import (
     Fitting,
     camera_scores,
@@ -253,7 +253,7 @@ def answered(method: Method, seen: Seen, plan: Plan, repeat: int, lpips: Lpips |
 
     New views go on with the generator as the inference left it.
     """
-    generator = keyed_generator(plan.seed, repeat, seen.first)
+    generator = answer_generator(plan.seed, repeat, seen.first)
     answer = method.infer(seen.given, generator, plan.slots, plan.search)
     viewing = cast(NewViewsAnswer, answer) if method.shows_new_views else None
     if plan.new_views is not None:

@@ -85,7 +85,8 @@ def fewest_views(arrays: SplitArrays, scenes: int | None = None) -> int:
     return int(arrays.view_counts[:scenes].min())
 
 
-def keyed_generator(*words: object) -> torch.Generator:
+def answer_generator(*words: object) -> torch.Generator:
+    """Random numbers of answers, which the words alone decide. Scores on record need its hash as it is."""
     digest = hashlib.sha256(repr(words).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 

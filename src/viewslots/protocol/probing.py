@@ -19,7 +19,7 @@ from viewslots.methods.contract import Answer, Method, ObjectCodesAnswer, Viewpo
 from viewslots.metrics.extras import Ratio, SceneRatios
 from viewslots.metrics.probes import CAMERA_SCORES, FIT_SCENES, CameraProbes
 from viewslots.metrics.property_probes import PROPERTIES, ObjectRows, PropertyProbes, matched_rows
-from viewslots.protocol.plan import Plan, batches, fewest_views, keyed_generator, shown_to
+from viewslots.protocol.plan import Plan, answer_generator, batches, fewest_views, shown_to
 from viewslots.protocol.work import Work
 from viewslots.ranks import Team
 from viewslots.types import Decomposition, SceneTruth
@@ -68,7 +68,7 @@ class Fitting:
         views, objects, asked = [], [], FirstViews(plan.views)
 
         def codes(scenes: list[int]) -> tuple[Float[np.ndarray, "S M D"] | None, ObjectRows | None]:
-            batch, generator = dataset.batch(scenes, asked, plan.views), keyed_generator(plan.seed, split, scenes[0])
+            batch, generator = dataset.batch(scenes, asked, plan.views), answer_generator(plan.seed, split, scenes[0])
             with self._work.of(len(scenes)):
                 answer = method.infer(batch, generator, plan.slots, plan.search)
             seen = split == FIT_SPLIT and method.has_viewpoints

@@ -191,8 +191,9 @@ def fits(images: StoredArray, device: torch.device) -> bool:
     return device.type == "cuda" and images.nbytes <= torch.cuda.mem_get_info(device)[0] // 2
 
 
-def keyed_generator(device: torch.device, *key: str | int) -> torch.Generator:
-    """A stream of random numbers that the words alone decide (and the kind of device)."""
+def training_generator(device: torch.device, *key: str | int) -> torch.Generator:
+    """A stream of random numbers that the words alone decide (and the kind of device). Runs that go on need the very
+    same, so its hash never changes."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
@@ -204,7 +205,7 @@ class NoiseSource:
         self.model, self.seed, self.batch, self.ranks = model, seed, batch, ranks
 
     def __call__(self, step: int, views: int) -> Any:
-        generator = keyed_generator(self.model.device, "noise", self.seed, step)
+        generator = training_generator(self.model.device, "noise", self.seed, step)
         return mapped(self.model.draw_noise(self.whole(views), generator), self.share)
 
     def share(self, values: Tensor) -> Tensor:

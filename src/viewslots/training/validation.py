@@ -19,7 +19,7 @@ from viewslots.figures.sheets import decomposition_sheet
 from viewslots.methods.contract import Search
 from viewslots.metrics.score import score_scenes
 from viewslots.scenes.world import World
-from viewslots.training.feed import keyed_generator, rendered_split
+from viewslots.training.feed import rendered_split, training_generator
 from viewslots.training.step import Model
 from viewslots.types import Decomposition, SceneBatch, concatenated
 
@@ -113,7 +113,7 @@ class Validation:
         scheduled, totals, count = model.annealed(), dict.fromkeys(("loss", *model.terms), 0.0), 0
         for scenes in self.parts(LOSS_SCENES):
             batch = self.batch(scenes)
-            noise = model.draw_noise(batch, keyed_generator(self.device, "validation loss", scenes.start))
+            noise = model.draw_noise(batch, training_generator(self.device, "validation loss", scenes.start))
             losses = model(batch, scheduled, noise)
             for name, values in ({"loss": losses.comparable} | losses.terms).items():
                 totals[name] += values.sum().item()
@@ -124,7 +124,7 @@ class Validation:
         found, own, scores, batches = [], [], [], []
         search = quick_search(model.default_search)
         for scenes in self.parts(SCORE_SCENES):
-            batch, generator = self.batch(scenes), keyed_generator(self.device, "validation answer", scenes.start)
+            batch, generator = self.batch(scenes), training_generator(self.device, "validation answer", scenes.start)
             answer = model.infer(batch, generator, search=search)
             found.append(answer.decomposition())
             own.append((len(scenes), model.diagnostics(answer)))
