@@ -222,7 +222,7 @@ def test_figures_say_how_their_answers_were_found(
 ) -> None:
     """Plain answers and searched ones differ, in words and in pixels."""
     pictures = {}
-    for starts, words in ((0, "plain (one pass)"), (None, "plain (one pass)"), (3, "by search (3 starts)")):
+    for starts, words in ((0, "plain (one pass)"), (None, "plain (one pass)"), (3, "searched with 3 starts")):
         found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=1, starts=starts)
         for name in ("decomposition-perceived", "decomposition-complete", "viewpoints-estimated"):
             text = Path(found[name][1]).read_text()
@@ -235,12 +235,12 @@ def test_figures_say_how_their_answers_were_found(
 @pytest.mark.parametrize(
     ("options", "words", "beside"),
     [
-        ({}, "by search (2 starts, 1 further look)", "by search (2 starts, 1 further look)"),
+        ({}, "searched with 2 starts and 1 further look", "searched with 2 starts and 1 further look"),
         ({"starts": 0}, "plain (one pass)", "plain (one pass)"),
         (
             {"starts": 3, "looks": 0, "refine": 2, "spare": 1},
-            "by search (3 starts, 1 spare slot, 2 gradient steps)",
-            "by search (2 starts, 1 further look)",
+            "searched with 3 starts, 1 spare slot and 2 gradient steps",
+            "searched with 2 starts and 1 further look",
         ),
     ],
 )

@@ -139,9 +139,9 @@ def test_what_is_shown_is_found_as_what_is_scored(
 
 def test_searches_in_words() -> None:
     assert search_words(None) == "plain (one pass)"
-    assert search_words(Search(4, 1, 30)) == "by search (4 starts, 1 further look, 30 gradient steps)"
-    assert search_words(Search(spare=4)) == "by search (1 start, 4 spare slots)"
-    assert search_words(Search()) == "by search (1 start)"
+    assert search_words(Search(4, 1, 30)) == "searched with 4 starts, 1 further look and 30 gradient steps"
+    assert search_words(Search(spare=4)) == "searched with 1 start and 4 spare slots"
+    assert search_words(Search()) == "searched with 1 start"
     assert changed_search(None, starts=3) == Search(3)
     assert changed_search(Search(4, 1, 30), starts=None) == Search(4, 1, 30)
     assert changed_search(Search(4, 1, 30), starts=0) is None

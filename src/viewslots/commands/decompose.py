@@ -66,7 +66,8 @@ def decompose(
         reader = load(run, device=pick_device(device), which=which)
         photos = read_photos(images, reader.size, frames)
         search = search_asked_for(reader.search, starts=starts, looks=looks, refinement=refine, spare=spare)
-        say(f"Reading {len(photos)} picture{'s' * (len(photos) != 1)}: {search_words(search)}{patience(search)}.")
+        count = f"{len(photos)} picture{'s' * (len(photos) != 1)}"
+        say(f"Reading {count}; answers are {search_words(search)}{patience(search)}.")
         scene = reader.inferred(photos, seed, slots, search)
     warning = unfamiliarity(scene)
     say(f"Warning: {warning}." if warning else f"Found {scene.count} object{'s' * (scene.count != 1)}.")

@@ -57,6 +57,17 @@ class Search:
         return [slots + self.spare] * self.starts + [slots] * self.looks
 
 
+COUNTED = {"starts": "start", "spare": "spare slot", "looks": "further look", "refinement": "gradient step"}
+"""What is counted in a search, in words."""
+
+
+def searched_in_words(search: Mapping[str, Any]) -> str:
+    """As in "searched with 4 starts and 1 further look"; from the fields of a Search. Older results lack some."""
+    counts = [(search.get(name, int(name == "starts")), word) for name, word in COUNTED.items()]
+    words = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count]
+    return f"searched with {' and '.join([', '.join(words[:-1]), words[-1]] if len(words) > 1 else words)}"
+
+
 def changed_search(default: Search | None, **changes: int | None) -> Search | None:
     """A method's own search with other values, where they are given; `starts` 0 alone asks for the plain answer."""
     given = {name: value for name, value in changes.items() if value is not None}

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from viewslots.methods.contract import searched_in_words
 from viewslots.methods.names import entry
 from viewslots.metrics.score import METRICS
 from viewslots.report.pages import Cell, Row
@@ -25,7 +26,6 @@ DATASETS = {
 }
 """Data presets by the paper's names, in its order."""
 SPLITS = {"test1": "Test 1", "test2": "Test 2", "test1-large": "Test 1", "test2-large": "Test 2"}
-SEARCHED = {"starts": "start", "spare": "spare slot", "looks": "further look", "refinement": "gradient step"}
 NUMBERED = {"tab:multi": "Table 1", "tab:single": "Table 2"}
 
 EXTRAS = {
@@ -192,11 +192,7 @@ def search_of(result: Result) -> Mapping[str, Any] | None:
 
 def answers_in_words(result: Result) -> str:
     search = search_of(result)
-    if search is None:
-        return "plain answers"
-    counts = [(search.get(key, int(key == "starts")), word) for key, word in SEARCHED.items()]
-    words = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count]
-    return f"searched with {' and '.join([', '.join(words[:-1]), words[-1]] if len(words) > 1 else words)}"
+    return "plain answers" if search is None else searched_in_words(search)
 
 
 def our_row(result: Result, kind: str) -> Row:

@@ -20,6 +20,7 @@ from viewslots.methods.contract import (
     Search,
     TrainableMethod,
     changed_search,
+    searched_in_words,
 )
 from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run, run_preset
@@ -349,16 +350,7 @@ def decomposition_of(scene: InferredScene, views: Sequence[View]) -> Decompositi
 
 
 def search_words(search: Search | None) -> str:
-    if search is None:
-        return "plain (one pass)"
-    counts = {
-        "start": search.starts,
-        "spare slot": search.spare,
-        "further look": search.looks,
-        "gradient step": search.refinement,
-    }
-    parts = [f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items() if count]
-    return f"by search ({', '.join(parts)})"
+    return "plain (one pass)" if search is None else searched_in_words(vars(search))
 
 
 def seeded(seed: int) -> torch.Generator:
