@@ -19,14 +19,14 @@ from viewslots.provenance import provenance
 
 PICTURES = [f"folders/test1/0000/{view:03d}.png" for view in range(4)]
 SMALL = ["--train-scenes", "8", "--valid-scenes", "4", "--test-scenes", "20"]
-EVALUATE = ["evaluate", "umbra", "--data", "data", "--repeats", "1"]
+EVALUATE = ["evaluate", "umbra-quick", "--data", "data", "--repeats", "1"]
 COMMANDS: dict[str, list[str]] = {
     "help": ["--help"],
     "demo": ["demo", "--out", "demo"],
     "make-data": ["make-data", "clevr-m1", "--out", "data", *SMALL],
     "export-data": ["export-data", "data", "--out", "folders"],
-    "decompose": ["decompose", "umbra", *PICTURES, "--out", "answer"],
-    "figures": ["figures", "umbra", "--data", "data", "--out", "figures"],
+    "decompose": ["decompose", "umbra-quick", *PICTURES, "--out", "answer"],
+    "figures": ["figures", "umbra-quick", "--data", "data", "--out", "figures"],
     "evaluate, plain": [*EVALUATE, "--starts", "0", "--out", "plain.json"],
     "evaluate, searched": [*EVALUATE, "--out", "searched.json"],
 }

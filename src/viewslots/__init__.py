@@ -33,4 +33,5 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """What completion offers."""
-    return [*__all__]
+    shown = {name for name in globals() if not name.startswith("_") or name.startswith("__")}
+    return sorted(shown | {*__all__})

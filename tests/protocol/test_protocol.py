@@ -486,7 +486,7 @@ def test_progress_counts_every_answer_and_says_which_are_for_probes(store: Store
     assert seen[-1] == (total, total)
     own, valid = answers["test1"], answers["valid"]
     assert said[0] == f"{own} answers to score, and {valid} more, of scenes of valid, to fit probes on"
-    assert said[1:] == ["that is too few for probes of cameras and properties to tell much; 50 are better"]
+    assert said[1:] == ["that is too few for probes to tell much; 50 are better"]
     evaluate_together(method, store, replace(PLAN, extras=False), "cpu", lambda *_: None, ALONE, say=said.append)
     assert len(said) == 2, "nothing but scores"
 
@@ -603,7 +603,7 @@ def test_evaluate_command(store: Store, saved: Path, model: Guessing, tmp_path: 
     assert json.loads(printed.out)["pooled"]["ARI-A"] == round(written["pooled"]["ARI-A"]["mean"], 4)
     assert json.loads(printed.out)["step"] == 12_000
     answers = "14 answers to score, and 8 more, of scenes of valid, to fit probes on"
-    few = "that is too few for probes of cameras and properties to tell much; 50 are better"
+    few = "that is too few for probes to tell much; 50 are better"
     assert printed.err == f"scoring step 12,000 of 16,000 of {saved}\n{answers}\n{few}\n"
 
 

@@ -493,6 +493,9 @@ def test_live_training(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
     again = capsys.readouterr()
     assert again.out == first
     assert "was finished already, at step 4" in again.err
+    shutil.rmtree(tmp_path / "run" / "last-00000004")
+    with pytest.raises(TypeError):  # it is assembled again, to write the model
+        train(run=tmp_path / "run", resume=True, device="cpu")
 
 
 def second_stage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,11 @@ def test_sixteen_bits(tmp_path: Path) -> None:
     np.testing.assert_allclose(seen(saved(tmp_path / "d.tif", Image.fromarray(deep))), expected, atol=0.01)
     wide = Image.fromarray(deep.astype(np.int32))
     np.testing.assert_allclose(seen(wide), expected, atol=0.01)
+    np.testing.assert_allclose(seen(deep.astype(">u2")), expected, atol=0.01)
+    foreign = Image.frombytes("I;16B", (8, 8), deep.astype(">u2").tobytes())
+    np.testing.assert_allclose(seen(saved(tmp_path / "b.tif", foreign)), expected, atol=0.01)
+    with pytest.raises(UserError, match=r"w.tif: pixels must be 8 bits, 16 bits.*save it as PNG or JPEG"):
+        seen(saved(tmp_path / "w.tif", Image.fromarray(deep.astype(np.int32) + 70_000)))
     for kind in (np.int64, np.uint32):
         with pytest.raises(UserError, match=f"pixels of type {np.dtype(kind)}; make them uint8 .0 to 255. or uint16"):
             seen(deep.astype(kind))

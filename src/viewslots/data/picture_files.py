@@ -192,6 +192,9 @@ def require_pixels(image: Image.Image, name: str) -> None:
         raise UserError(too_large(name))
 
 
+BITS = "pixels must be 8 bits, 16 bits, or fractions from 0 to 1; save it as PNG or JPEG"
+
+
 def too_large(name: str) -> str:
     return f"{name}: more than {MOST_PIXELS // 10**6} megapixels; save it smaller"
 
@@ -201,7 +204,10 @@ def image_pixels(image: Image.Image, name: str) -> UInt8[np.ndarray, "H W 3"] | 
     require_pixels(image, name)
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith(("I", "F")):
-        return array_pixels(sixteen_bits(np.asarray(upright)), name)
+        values = sixteen_bits(np.asarray(upright))
+        if values.dtype.kind == "i":
+            raise UserError(f"{name}: {BITS}")
+        return array_pixels(values, name)
     if not upright.has_transparency_data:
         return np.asarray(upright.convert("RGB"))
     clear = upright.convert("RGBA")
@@ -223,12 +229,12 @@ def array_pixels(values: NDArray[Any], name: str) -> UInt8[np.ndarray, "H W 3"] 
         raise UserError(too_large(name))
     if values.dtype == np.uint8:
         return image_pixels(Image.fromarray(values.squeeze(2) if values.shape[2:] == (1,) else values), name)
-    whole = values.dtype == np.uint16
+    whole = values.dtype.kind == "u" and values.dtype.itemsize == 2  # of either byte order
     if not whole and values.dtype.kind in "ui":
         raise UserError(f"{name}: pixels of type {values.dtype}; make them uint8 (0 to 255) or uint16 (0 to 65535)")
     most = 65535 if whole else 1
     if not whole and (values.dtype.kind != "f" or not (values.min() >= 0 and values.max() <= most)):
-        raise UserError(f"{name}: pixels must be 8 bits, 16 bits, or fractions from 0 to 1; save it as PNG or JPEG")
+        raise UserError(f"{name}: {BITS}")
     pixels = (values[..., None] if values.ndim == 2 else values).astype(np.float32) * (255 / most)
     if pixels.shape[2] == 4:
         alpha = pixels[..., 3:] / 255

@@ -121,8 +121,8 @@ def evaluate_together(
         fitted, places = fitting.scenes(splits), " and ".join(splits)
         if team.first:
             say(f"{work.total} answers to score, and {fitted} more, of scenes of {places}, to fit probes on")
-            if fitted < FEWEST_FITTED:
-                say(f"that is too few for probes of cameras and properties to tell much; {FEWEST_FITTED} are better")
+            if min(fitting.scenes([name]) for name in splits) < FEWEST_FITTED:
+                say(f"that is too few for probes to tell much; {FEWEST_FITTED} are better")
         work.total += fitted
 
     def answers(scenes: list[int]) -> tuple[Facts, list[Scored]]:

@@ -133,9 +133,11 @@ def training_seconds(metrics: Path, until: float = math.inf) -> float | None:
 
 
 def default_slots(about: Mapping[str, Any], data: Plan, split: str, others: int | None = None) -> int:
-    """As trained, or as the paper tests with more objects. What learns nothing, and on test2 a model of no known
-    experiment, takes the data set's numbers: the paper's for its data sets, else as many as `others` beside it have,
-    else as there are objects in a scene of the split at most."""
+    """As trained; on test2 as the paper tests with more objects, if that is more.
+
+    What learns nothing, and on test2 a model of no known experiment, takes the data set's numbers: the paper's for its
+    data sets, else as many as `others` beside it have, else as there are objects in a scene of the split at most.
+    """
     trained = known_experiment(about["preset"])
     if not split.startswith("test2") and "trained_slots" in about:
         return int(about["trained_slots"])

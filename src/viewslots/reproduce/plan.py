@@ -1,7 +1,7 @@
 """From a table to tasks: each is one viewslots command, with what it writes and what must be there before.
 
-Commands run inside the folder of the reproduction, so that it can be moved once its
-trainings are done. They are the same whatever the device.
+Commands run inside the folder of the reproduction, so that it can be moved once all
+is scored. They are the same whatever the device.
 """
 
 import itertools

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
-from viewslots.training.checkpoint import Damaged, read_facts, saved_steps
+from viewslots.training.checkpoint import Damaged, load_step, saved_steps
 from viewslots.training.distributed import Ranks
 from viewslots.training.processes import Interrupted, StopSignals
 from viewslots.training.run import RunFolder, Saver
@@ -270,6 +270,6 @@ def is_done(folder: RunFolder, steps: int) -> bool:
     if steps not in saved_steps(folder.checkpoints) or folder.last_kept != steps:
         return False
     try:
-        return not read_facts(folder.checkpoints, steps).get(OWED)
+        return not load_step(folder.checkpoints, steps).facts.get(OWED)
     except Damaged:
         return False  # an older checkpoint goes on

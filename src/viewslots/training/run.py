@@ -147,11 +147,13 @@ class RunFolder:
     @property
     def last_kept(self) -> int:
         """Its step; -1 if there is none."""
+        pointer = self.path / "last.json"
         try:
-            step = read_json(self.path / "last.json").get("step")
+            step = read_json(pointer).get("step")
         except UserError:
             return -1
-        return step if isinstance(step, int) else -1
+        name = _named_folder(pointer)
+        return step if isinstance(step, int) and name is not None and (self.path / name).is_dir() else -1
 
     def picture(self, name: str, image: Image.Image) -> Path:
         """pictures/NAME.png; the same name replaces it."""

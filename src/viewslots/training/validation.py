@@ -190,7 +190,7 @@ def warnings(found: Diagnostics, step: int, steps: int) -> dict[str, str]:
     together = slots > 1 and found.object_entropy > SHARED * math.log(slots) and found.slots_used >= ABSENT
     if together or found.mask_entropy > SHARED * math.log(L):
         hope = "" if step >= LATE * steps else "that may still come; if it does not by half of the run, "
-        said["shared"] = (
+        said["shared" if hope else "still shared"] = (
             f"all slots share everything at step {step}: none has an object of its own; {hope}try another --seed or a "
             "lower --learning-rate"
         )
