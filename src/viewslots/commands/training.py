@@ -177,21 +177,21 @@ def run_stage(
     opened: Opened | None, settings: "RunSettings", device: "torch.device", ranks: "Ranks", last: "RunSettings"
 ) -> "Outcome":
     """To its end. `opened` on rank 0 alone; `last`: the stage that all lead to."""
-    from viewslots.training.checkpoint import read_facts
     from viewslots.training.log import Console
-    from viewslots.training.loop import Outcome, Training, is_done
+    from viewslots.training.loop import Outcome, Training, facts_at_end
     from viewslots.training.settings import LIVE
     from viewslots.training.start import assemble
 
     folder, weights = (None, None) if opened is None else (opened.folder, opened.weights)
     number, count = len(settings.stages), len(last.stages)
     stage = f" of stage {number}" if count > 1 else ""
-    if settings.data == LIVE and ranks.most(folder is not None and is_done(folder, settings.steps)):
-        if folder is None:
-            return Outcome(Path(), settings.steps, None, None)
-        say(finished_already(folder, settings.steps, stage))  # before scenes are drawn
-        facts = read_facts(folder.checkpoints, settings.steps)
-        return Outcome(folder.path, settings.steps, facts["best"], facts["last"])
+    if settings.data == LIVE:  # asked before scenes are drawn
+        facts = None if folder is None else facts_at_end(folder, settings.steps)
+        if ranks.most(facts is not None):
+            if folder is None or facts is None:
+                return Outcome(Path(), settings.steps, None, None)
+            say(finished_already(folder, settings.steps, stage))
+            return Outcome(folder.path, settings.steps, facts["best"], facts["last"])
     with Progress("scenes", "rendering", ranks.first and settings.data == LIVE) as progress:
         parts = assemble(settings, device, ranks, weights, progress)
     with Console(settings.steps, parts.model.headline or parts.model.terms, ranks.first, say) as console:
@@ -228,7 +228,7 @@ def open_stages(
 def with_stages_before(stage: Opened, free: dict[str, Any], fast: bool, stack: ExitStack) -> list[Opened]:
     """This stage after those before it that are not done yet. Where the one before is done, it starts from that."""
     from viewslots.training.checkpoint import saved_steps
-    from viewslots.training.loop import is_done
+    from viewslots.training.loop import facts_at_end
     from viewslots.training.run import RunFolder
     from viewslots.training.start import resume_run
 
@@ -240,7 +240,7 @@ def with_stages_before(stage: Opened, free: dict[str, Any], fast: bool, stack: E
     else:
         folder, settings = resume_run(place, free, fast)
     stack.enter_context(folder)
-    if is_done(folder, settings.steps):
+    if facts_at_end(folder, settings.steps) is not None:
         say(f"stage {len(settings.stages)} is done: going on from its best model, in {place}")
         return [replace(stage, weights=finished_model(place))]
     return [*with_stages_before(Opened(folder, settings), free, fast, stack), stage]

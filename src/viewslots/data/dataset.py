@@ -51,7 +51,7 @@ class SceneDataset:
         self.device = torch.device(device)
         stored = (split.size.height, split.size.width)
         self.resize = Resize.between(stored, size or stored)
-        self._camera_key = _camera_key(split) if camera else None
+        self._camera_key = camera_key(split) if camera else None
         self._resident = upload(split["image"], self.device) if resident else None
         self._counts = split.view_counts
         self._ahead = ReadAhead(split["image"])
@@ -152,13 +152,8 @@ class SceneDataset:
         return to_device(torch.from_numpy(known.astype(np.float32)), self.device)
 
 
-def require_cameras(split: SplitArrays) -> None:
-    """That a method can be told where the cameras are."""
-    _camera_key(split)
-
-
-def _camera_key(split: SplitArrays) -> str:
-    """Where the cameras are known from."""
+def camera_key(split: SplitArrays) -> str:
+    """Where the cameras are known from; an error where a method cannot be told them."""
     if "pose" in split:
         _require_aimed(split)
         return "pose"

@@ -204,20 +204,20 @@ def image_pixels(image: Image.Image, name: str) -> UInt8[np.ndarray, "H W 3"] | 
     require_pixels(image, name)
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith(("I", "F")):
-        values = sixteen_bits(np.asarray(upright))
-        if values.dtype.kind == "i":
-            raise UserError(f"{name}: {BITS}")
-        return array_pixels(values, name)
+        return array_pixels(sixteen_bits(np.asarray(upright), name), name)
     if not upright.has_transparency_data:
         return np.asarray(upright.convert("RGB"))
     clear = upright.convert("RGBA")
     return np.asarray(Image.alpha_composite(Image.new("RGBA", clear.size, GREY), clear).convert("RGB"))
 
 
-def sixteen_bits(values: NDArray[Any]) -> NDArray[Any]:
-    """Pillow holds pixels of 16 bits as 32; what does not fit stays as it is."""
-    fits = values.dtype.kind == "i" and values.size > 0 and values.min() >= 0 and values.max() <= 65535
-    return values.astype(np.uint16) if fits else values
+def sixteen_bits(values: NDArray[Any], name: str) -> NDArray[Any]:
+    """Pillow may hold pixels of 16 bits as 32."""
+    if values.dtype.kind != "i":
+        return values
+    if values.size == 0 or values.min() < 0 or values.max() > 65535:
+        raise UserError(f"{name}: {BITS}")
+    return values.astype(np.uint16)
 
 
 def array_pixels(values: NDArray[Any], name: str) -> UInt8[np.ndarray, "H W 3"] | Float[np.ndarray, "H W 3"]:

@@ -265,11 +265,13 @@ def non_finite(model: nn.Module, optimisers: Optimisers) -> list[str]:
     return [name for name, good in zip(names, torch.stack(fine).tolist(), strict=True) if not good]
 
 
-def is_done(folder: RunFolder, steps: int) -> bool:
-    """Whether nothing is left of a run of so many steps: its last validation, checkpoint and model are there."""
+def facts_at_end(folder: RunFolder, steps: int) -> dict[str, Any] | None:
+    """Of a run of so many steps of which nothing is left: its last validation, checkpoint and model are there. None of
+    any other."""
     if steps not in saved_steps(folder.checkpoints) or folder.last_kept != steps:
-        return False
+        return None
     try:
-        return not load_step(folder.checkpoints, steps).facts.get(OWED)
+        facts = load_step(folder.checkpoints, steps).facts
     except Damaged:
-        return False  # an older checkpoint goes on
+        return None  # an older checkpoint goes on
+    return None if facts.get(OWED) else facts

@@ -147,13 +147,12 @@ class RunFolder:
     @property
     def last_kept(self) -> int:
         """Its step; -1 if there is none."""
-        pointer = self.path / "last.json"
         try:
-            step = read_json(pointer).get("step")
+            told = read_json(self.path / "last.json")
         except UserError:
             return -1
-        name = _named_folder(pointer)
-        return step if isinstance(step, int) and name is not None and (self.path / name).is_dir() else -1
+        step, name = told.get("step"), told.get("folder")
+        return step if isinstance(step, int) and isinstance(name, str) and (self.path / name).is_dir() else -1
 
     def picture(self, name: str, image: Image.Image) -> Path:
         """pictures/NAME.png; the same name replaces it."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from viewslots.data.dataset import require_cameras
+from viewslots.data.dataset import camera_key
 from viewslots.data.format import META, Plan
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
@@ -63,7 +63,7 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> Run
         if trainable_class(settings.method).needs_camera:
             store = open_store(settings.data)
             for split in ("train", "valid"):
-                require_cameras(store.split(split))
+                camera_key(store.split(split))
     for before, stage in pairwise(settings.stages):
         require_hand_over(before, stage)
     return settings

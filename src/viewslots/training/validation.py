@@ -31,7 +31,7 @@ SHARED = 0.9
 PATIENCE = 0.2
 """Share of a run after which objects should have appeared."""
 LATE = 0.5
-"""Share after which slots that share everything hardly ever part."""
+"""Share of a run until which slots that share everything may still part."""
 SOON = 50
 """Steps in which nothing is to be expected, however short the run."""
 ABSENT = 0.02
