@@ -1,6 +1,7 @@
 """What programs share that run many viewslots commands side by side on one GPU."""
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from safetensors.torch import load_file, save_file
+
 SLOTS = {"test1": 7, "test2": 11}
 LATER = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
 """Of processes that give way to the others on the GPU."""
@@ -24,7 +27,11 @@ ENDS = {0, 128 + signal.SIGTERM, -signal.SIGTERM}
 
 @dataclass
 class SideBySide(ABC):
-    """WORK/logs/progress.log says what was done when, with exit codes; WORK/logs has what each command said."""
+    """WORK/logs/progress.log says what was done when, with exit codes; WORK/logs has what each command said.
+
+    WORK/kept has of each run what is worth taking along from a machine that may be lost: settings, curves, and the best
+    model so far in half precision, from its first validation on.
+    """
 
     work: Path
     device: str
@@ -99,13 +106,32 @@ class SideBySide(ABC):
 
     def train(self, name: str, words: list[str], later: bool, far_enough: Callable[[], bool]) -> int:
         """To its end, or until the clock or `far_enough`, which is asked again and again, stops it."""
-        process = self.viewslots(name, ["train", *words], later)
+        process, kept = self.viewslots(name, ["train", *words], later), ""
         while process.poll() is None:
             if far_enough() or self.enough:
                 process.send_signal(signal.SIGTERM)
                 break
+            kept = self.keep(name, kept)
             time.sleep(0.5)
-        return self.ended(f"trained {name}", process)
+        code = self.ended(f"trained {name}", process)
+        self.keep(name, "")
+        return code
+
+    def keep(self, name: str, kept: str) -> str:
+        """The folder of the best model of a run, which is copied unless it is the one `kept` before."""
+        run, taken = self.work / "runs" / name, self.work / "kept" / name
+        try:
+            best = str(json.loads((run / "best.json").read_text())["folder"])
+            if best != kept:
+                weights = load_file(run / best / "model.safetensors")
+                halves = {key: value.half() if value.is_floating_point() else value for key, value in weights.items()}
+                taken.mkdir(parents=True, exist_ok=True)
+                save_file(halves, taken / "model.safetensors")
+                for file in (run / best / "config.json", run / best / "run.json", run / "metrics.jsonl"):
+                    shutil.copy(file, taken)
+        except FileNotFoundError:  # none yet, or a better one has just taken its place
+            return kept
+        return best
 
     def data(self, name: str, more: list[str], later: bool = False) -> None:
         """Into WORK/NAME, with the splits test1-large and test2-large; `--small` has a few scenes of each split."""
