@@ -335,7 +335,7 @@ def test_slots_stay_in_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     y, u = torch.randn(2, 3, 4, generator=generator()), torch.randn(2, 3, 5, generator=generator(1))
     assert update(y, u).dtype == torch.float32
     inference = Ocloc(SMALL).inference
-    assert inference.view_codes.merge(torch.zeros(1, 1, 2, 4, dtype=torch.bfloat16)).dtype == torch.float32
+    assert inference.sharing.merge(torch.zeros(1, 1, 2, 4, dtype=torch.bfloat16)).dtype == torch.float32
 
 
 def test_baseline_value_is_not_rounded_by_autocast() -> None:

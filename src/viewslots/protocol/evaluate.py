@@ -43,7 +43,7 @@ from viewslots.protocol.probing import (
     object_rows,
     property_scores,
     require_properties,
-    view_codes,
+    view_codes_of,
 )
 from viewslots.protocol.repeats import Repeats
 from viewslots.protocol.work import Work
@@ -271,7 +271,7 @@ def answered(method: Method, seen: Seen, plan: Plan, repeat: int, lpips: Lpips |
     extras = scene_extras(decomposition, seen.truth, shown, lpips)
     if plan.new_views is None:
         extras = extras.merge(novel_views(viewing, seen, generator, lpips))
-        codes = view_codes(cast(ViewpointAnswer, answer)) if method.has_viewpoints else None
+        codes = view_codes_of(cast(ViewpointAnswer, answer)) if method.has_viewpoints else None
     return Scored(scores, extras, codes, objects)
 
 

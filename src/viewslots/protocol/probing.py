@@ -74,7 +74,7 @@ class Fitting:
             seen = split == FIT_SPLIT and method.has_viewpoints
             truth = dataset.truth(scenes, asked, plan.views) if split == plan.probes else None
             return (
-                view_codes(cast(ViewpointAnswer, answer)) if seen else None,
+                view_codes_of(cast(ViewpointAnswer, answer)) if seen else None,
                 None if truth is None else object_rows(answer, answer.decomposition(), truth, scenes, method),
             )
 
@@ -85,7 +85,7 @@ class Fitting:
         return np.concatenate(views) if views else None, ObjectRows.concatenate(objects) if objects else None
 
 
-def view_codes(answer: ViewpointAnswer) -> Float[np.ndarray, "B M D"]:
+def view_codes_of(answer: ViewpointAnswer) -> Float[np.ndarray, "B M D"]:
     return answer.view_codes.double().cpu().numpy()
 
 

@@ -10,7 +10,7 @@ from viewslots.methods.ocloc.inference import Inference, SharedViewCodes
 from viewslots.methods.ocloc.networks import DECODERS
 
 
-def build_inference(config: OclocConfig, view_codes: SharedViewCodes) -> Inference:
+def build_inference(config: OclocConfig, sharing: SharedViewCodes) -> Inference:
     features = FeatureNetwork(
         config.feature_channels,
         config.feature_layers,
@@ -32,7 +32,7 @@ def build_inference(config: OclocConfig, view_codes: SharedViewCodes) -> Inferen
         attr_dim=config.attr_dim,
         details=config.detail_dim,
         rounds=config.rounds,
-        view_codes=view_codes,
+        sharing=sharing,
     )
 
 

@@ -11,7 +11,7 @@ from viewslots.methods.ocloc.boxes import DRAWN, NUMBERS, placed, told_boxes
 from viewslots.methods.ocloc.variables import Decoded, Latents
 
 
-def view_codes(
+def codes_of_layers(
     z_view: Float[Tensor, "B M *slots Dview"], K: int
 ) -> tuple[Float[Tensor, "B M Dview"], Float[Tensor, "B M K Dview"]]:
     """The view code that each layer reads: one for all layers, or (per-view baseline) that of its own slot."""
@@ -64,7 +64,7 @@ class Generation(nn.Module):
         """f_bck, f_shp, f_apc and f_ord of section 'Generative Model'; what was drawn in boxes is in its place. Codes
         may come without their details; objects are then drawn without them."""
         K, M = latents.z_attr.shape[1], latents.z_view.shape[1]
-        view_bck, view_obj = view_codes(latents.z_view, K)
+        view_bck, view_obj = codes_of_layers(latents.z_view, K)
         code_bck = torch.cat([view_bck, latents.z_bck[:, None].expand(-1, M, -1)], -1)
         code = latents.z_attr[:, None].expand(-1, M, -1, -1)
         attr, details = code[..., : self.attr_dim], code[..., self.attr_dim :]

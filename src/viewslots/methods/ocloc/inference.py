@@ -76,10 +76,10 @@ class Inference(nn.Module):
         attr_dim: int,
         details: int,
         rounds: int,
-        view_codes: SharedViewCodes,
+        sharing: SharedViewCodes,
     ) -> None:
         super().__init__()
-        self.view_codes = view_codes
+        self.sharing = sharing
         self.slot_dims = [slot_view_dim, slot_attr_dim]
         self.attr_dim, self.details, self.rounds = attr_dim, details, rounds
         slot_dim, wide = slot_view_dim + slot_attr_dim, (hidden, hidden)
@@ -147,7 +147,7 @@ class Inference(nn.Module):
     ) -> tuple[Float[Tensor, "B M *slots Dvw"], Float[Tensor, "B L Dat"]]:
         """One round of lines 7 to 12."""
         v_view, v_attr = self.update(keys, values, y_view, y_attr)
-        return self.view_codes.merge(v_view), mean_over_views(v_attr, view_mask)
+        return self.sharing.merge(v_view), mean_over_views(v_attr, view_mask)
 
     def update(
         self,
@@ -185,7 +185,7 @@ class Inference(nn.Module):
         if background_index is None:
             background_index = (log_pi.detach() + noise).argmax(-1)
         indices = background_first(background_index, y_attr.shape[1])
-        y_attr, y_view = take_slots(y_attr, indices), self.view_codes.arrange(y_view, indices)
+        y_attr, y_view = take_slots(y_attr, indices), self.sharing.arrange(y_view, indices)
         mu_view, log_sigma_view = widen(self.g_view(y_view)).chunk(2, -1)
         mu_bck, log_sigma_bck = widen(self.g_bck(y_attr[:, 0])).chunk(2, -1)
         sizes = [self.attr_dim, self.attr_dim, 2, 1]
@@ -232,6 +232,6 @@ class Inference(nn.Module):
         y_view = self.start_view(noise_view)
         for _ in range(self.rounds):
             v_view, _ = self.update(keys, values, y_view, given.y_attr)
-            y_view = self.view_codes.merge(v_view)
+            y_view = self.sharing.merge(v_view)
         mu_view, log_sigma_view = widen(self.g_view(y_view)).chunk(2, -1)
         return replace(given, mu_view=mu_view, log_sigma_view=log_sigma_view, y_view=y_view)

@@ -59,13 +59,13 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         generator: torch.Generator | None = None,
         *,
         image_model: ImageModel | None = None,
-        view_codes: SharedViewCodes | None = None,
+        sharing: SharedViewCodes | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.image_model = image_model or WeightedSum(config.sigma_x)
         # In the order in which their weights are drawn.
-        self.inference = build_inference(config, view_codes or SharedViewCodes())
+        self.inference = build_inference(config, sharing or SharedViewCodes())
         self.generation = build_generation(config, self.image_model.channels)
         baseline = BaselineNetwork(config.nvil.channels, config.nvil.hidden, config.image_size)
         self.nvil = Nvil(baseline, config.nvil)
@@ -133,7 +133,7 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         """All the randomness of one pass over `batch` with K = `slots` (default: as trained)."""
         (B, M, _, H, W), K = batch.image.shape, self.chosen_slots(slots)
         check_views(M)
-        config, source, axes = self.config, Sampler(generator, self.device), self.inference.view_codes.axes(K + 1)
+        config, source, axes = self.config, Sampler(generator, self.device), self.inference.sharing.axes(K + 1)
         return Noise(
             y_view=source.normal(B, M, *axes, config.slot_view_dim),
             y_attr=source.normal(B, K + 1, config.slot_attr_dim),

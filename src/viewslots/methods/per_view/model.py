@@ -59,7 +59,7 @@ class PerView(TrainableMethod[OclocConfig], library_name="viewslots", tags=["obj
 
     def __init__(self, config: OclocConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        single = Ocloc(config, generator, view_codes=OwnViewCodes())
+        single = Ocloc(config, generator, sharing=OwnViewCodes())
         self.config, self.inference, self.generation, self.nvil = (
             single.config,
             single.inference,
