@@ -25,7 +25,7 @@ from viewslots.commands.score import score
 from viewslots.data import picture_files, writer
 from viewslots.data.checks import check_dataset
 from viewslots.data.exchange.folders import export_folders
-from viewslots.data.format import Plan, Source, SplitPlan
+from viewslots.data.format import DatasetPlan, Source, SplitPlan
 from viewslots.data.generate import make_dataset
 from viewslots.data.import_data import Import, Survey, import_data
 from viewslots.data.sources.source import Options
@@ -615,9 +615,9 @@ def test_names_that_are_no_folders_are_not_trusted(tmp_path: Path, names: list[s
     assert sorted(path.name for path in (folder / "train").iterdir()) == ["0000", "0001"]
 
 
-def import_plan(tmp_path: Path) -> Plan:
+def import_plan(tmp_path: Path) -> DatasetPlan:
     source = Source("x", 1, "0" * 64)
-    return Plan("test", None, None, None, None, source, None, 1, 4, 4, {"train": SplitPlan(2, 0)}, ("image",))
+    return DatasetPlan("test", None, None, None, None, source, None, 1, 4, 4, {"train": SplitPlan(2, 0)}, ("image",))
 
 
 def squares(folder: Path, order: Callable[[int], list[int]], scenes: int = 8) -> Path:

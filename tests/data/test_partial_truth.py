@@ -14,7 +14,7 @@ from fake_world import COUNTS, FakeWorld, FullWorld, contents
 from viewslots.data.checks import check_dataset
 from viewslots.data.dataset import SceneDataset
 from viewslots.data.exchange.hdf5 import convert
-from viewslots.data.format import KEYS, Plan, SplitPlan
+from viewslots.data.format import KEYS, DatasetPlan, SplitPlan
 from viewslots.data.generate import make_dataset
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews, RandomViews, view_table
@@ -39,7 +39,7 @@ def reduced(folder: Path, out: Path, keys: tuple[str, ...], slots: int | None = 
     splits = {
         name: SplitPlan(COUNTS[name], store.split(name).size.slots if slots is None else slots) for name in COUNTS
     }
-    plan = Plan("test", None, None, None, None, None, None, 3, 6, 8, splits, keys)
+    plan = DatasetPlan("test", None, None, None, None, None, None, 3, 6, 8, splits, keys)
     with StoreWriter(out, plan) as writer:
         for name, count in COUNTS.items():
             split = store.split(name)
@@ -66,7 +66,9 @@ def test_slots_are_needed_where_arrays_have_them(made: Path, tmp_path: Path) -> 
 
 
 def test_num_views_limits_the_views(tmp_path: Path) -> None:
-    plan = Plan("test", None, None, None, None, None, None, 256, 2, 2, {"a": SplitPlan(1, 0)}, ("image", "num_views"))
+    plan = DatasetPlan(
+        "test", None, None, None, None, None, None, 256, 2, 2, {"a": SplitPlan(1, 0)}, ("image", "num_views")
+    )
     with pytest.raises(UserError, match="views is 256, but num_views counts only to 255"):
         StoreWriter(tmp_path / "set", plan)
 

@@ -31,7 +31,7 @@ from viewslots.data.dataset import SceneDataset
 from viewslots.data.exchange.folders import export_folders
 from viewslots.data.exchange.hdf5 import export_hdf5
 from viewslots.data.filling import Job, dealt
-from viewslots.data.format import MAX_FILES, Plan, Source, SplitPlan, read_meta
+from viewslots.data.format import MAX_FILES, DatasetPlan, Source, SplitPlan, read_meta
 from viewslots.data.generate import make_dataset
 from viewslots.data.import_data import Import, import_data
 from viewslots.data.sharded import Shard, ShardedArray
@@ -357,7 +357,7 @@ def test_an_import_by_several_without_a_damaged_scene(photos: Path, tmp_path: Pa
 
 
 def test_jobs_are_dealt_by_part() -> None:
-    plan = Plan("t", None, None, None, None, None, None, 1, 1, 1, {"a": SplitPlan(5, 0, (), 3)}, ("image",))
+    plan = DatasetPlan("t", None, None, None, None, None, None, 1, 1, 1, {"a": SplitPlan(5, 0, (), 3)}, ("image",))
     first, second, third = plan.parts()
     jobs = [Job(first, 0, 1), Job(third, 3, 4), Job(third, 4, 5)]
     assert dealt(plan, jobs, 2) == [jobs[0], Job(second, 3, 3), jobs[1], None, jobs[2], None]
@@ -460,7 +460,9 @@ def test_senseless_numbers_are_refused(tmp_path: Path, shards: int) -> None:
 def test_the_largest_list_of_files_can_be_read_again(tmp_path: Path) -> None:
     split, keys = "s" * 32, tuple(key for key in FullWorld.keys)
     most = MAX_FILES // (len(keys) + 1)
-    plan = Plan("g" * 200, "p" * 200, 0, "fast", "cpu", None, None, 3, 6, 8, {split: SplitPlan(10**8, 255)}, keys)
+    plan = DatasetPlan(
+        "g" * 200, "p" * 200, 0, "fast", "cpu", None, None, 3, 6, 8, {split: SplitPlan(10**8, 255)}, keys
+    )
     with pytest.raises(UserError, match=f"--shards {most + 1}: .* files, more than the limit"):
         plan.sharded(most + 1)
     meta = {"files": {name: vars(FileEntry(2**53, "f" * 64)) for name in plan.sharded(most).file_names()}}
@@ -654,7 +656,7 @@ def test_an_unpickled_dataset_maps_the_files_again(many: Path, whole: Path) -> N
 def test_a_finished_part_is_not_written_again(tmp_path: Path) -> None:
     splits = {"train": SplitPlan(4, 0, (), 2)}
     source = Source("random pictures", 0, "0" * 64)
-    plan = Plan("t", None, None, None, None, source, None, 1, 2, 2, splits, ("image",))
+    plan = DatasetPlan("t", None, None, None, None, source, None, 1, 2, 2, splits, ("image",))
     pictures = np.random.default_rng(0).integers(0, 256, (4, 1, 2, 2, 3), np.uint8)
     with StoreWriter(tmp_path / "set", plan) as writing:
         first, second = plan.parts()

@@ -14,7 +14,7 @@ from fake_world import COUNTS, FakeWorld, contents, reseal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from viewslots.data.format import KEYS, Plan, SplitPlan
+from viewslots.data.format import KEYS, DatasetPlan, SplitPlan
 from viewslots.data.generate import make_dataset
 from viewslots.data.store import Store
 from viewslots.data.writer import StoreWriter
@@ -74,7 +74,7 @@ def test_descriptions_draw_the_same_scenes_again(made: Path) -> None:
 def test_whatever_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     draw = data.draw
     sizes = {axis: draw(st.integers(1, 4), axis) for axis in "SMKHW"}
-    plan = Plan("test", None, None, None, None, None, None, sizes["M"], sizes["H"], sizes["W"],
+    plan = DatasetPlan("test", None, None, None, None, None, None, sizes["M"], sizes["H"], sizes["W"],
                 {"a-split_1": SplitPlan(sizes["S"], sizes["K"])}, tuple(KEYS))  # fmt: skip
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     arrays = {}

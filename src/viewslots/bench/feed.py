@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from viewslots.data.format import Plan, Source, SplitPlan
+from viewslots.data.format import DatasetPlan, Source, SplitPlan
 from viewslots.data.store import Store
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
@@ -51,7 +51,7 @@ def bench_feed(seconds: float, seed: int, data: Path | None = None) -> dict[str,
 def _random_set(out: Path, seed: int) -> Path:
     source = Source("random pictures", 0, "0" * 64)
     splits = {"train": SplitPlan(SCENES, 0)}
-    plan = Plan("viewslots bench", None, None, None, None, source, None, VIEWS, SIDE, SIDE, splits, ("image",))
+    plan = DatasetPlan("viewslots bench", None, None, None, None, source, None, VIEWS, SIDE, SIDE, splits, ("image",))
     random = np.random.default_rng(seed)
     with StoreWriter(out, plan) as writer:
         for _ in range(0, SCENES, WRITTEN_AT_ONCE):

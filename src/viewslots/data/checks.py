@@ -13,7 +13,7 @@ from viewslots.data.format import bytes_per_scene
 from viewslots.data.store import SplitArrays, Store
 from viewslots.errors import UserError
 from viewslots.files import sha256
-from viewslots.types import BACKGROUND, COVERED, SCENE_KEYS, Progress
+from viewslots.types import BACKGROUND, COVERED, SCENE_KEYS, OnProgress
 
 BLOCK_BYTES = 32 * 2**20
 NAMES_SHOWN = 20
@@ -36,7 +36,7 @@ class Report:
     """Of the first scenes of each split, where an import knows them."""
 
 
-def check_dataset(path: str | Path, progress: Progress | None = None) -> Report:
+def check_dataset(path: str | Path, progress: OnProgress | None = None) -> Report:
     """Raise a UserError that names the first offending split, scene, view and key, or report that all is well."""
     store = Store.open(path)
     plan = store.meta.plan

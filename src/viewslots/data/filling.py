@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from viewslots.data.format import Part, Plan
+from viewslots.data.format import DatasetPlan, Part
 from viewslots.data.writer import Done, News, PartsWriter, StoreWriter
 from viewslots.ranks import Team
-from viewslots.types import Progress
+from viewslots.types import OnProgress
 
 
 class Job(NamedTuple):
@@ -31,12 +31,12 @@ Made = tuple[Mapping[str, NDArray[Any]], Sequence[Mapping[str, Any]]]
 
 def fill(
     out: Path,
-    plan: Plan,
+    plan: DatasetPlan,
     begun: Mapping[str, Done],
     jobs: Sequence[Job],
     make: Callable[[Job], Made],
     writer: StoreWriter | None,
-    progress: Progress,
+    progress: OnProgress,
     team: Team,
 ) -> None:
     """Do all jobs. `begun`: what is done of each part; `writer`: on rank 0."""
@@ -63,7 +63,7 @@ def fill(
             progress(done := done + scenes, total)
 
 
-def dealt(plan: Plan, jobs: Sequence[Job], ranks: int) -> list[Job | None]:
+def dealt(plan: DatasetPlan, jobs: Sequence[Job], ranks: int) -> list[Job | None]:
     """A job for each rank in turn, each with its own parts; a part that was complete before is summed up there."""
     left: dict[str, list[Job]] = {part.folder: [] for part in plan.parts()}
     owner = {folder: number % ranks for number, folder in enumerate(left)}

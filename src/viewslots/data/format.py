@@ -178,7 +178,7 @@ class SplitPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DatasetPlan:
     """Everything that determines the content of a data set: equal plans give equal bytes."""
 
     generator: str
@@ -210,7 +210,7 @@ class Plan:
     def keys_of(self, split: str) -> tuple[str, ...]:
         return tuple(key for key in self.keys if key not in self.splits[split].without)
 
-    def sharded(self, shards: int) -> "Plan":
+    def sharded(self, shards: int) -> "DatasetPlan":
         """The same scenes with every split in so many shards, or in as many as it has scenes."""
         if not 1 <= shards <= MAX_SHARDS:
             raise UserError(f"--shards {shards}: must be in 1..{MAX_SHARDS}")
@@ -273,7 +273,7 @@ class Plan:
 class Meta:
     """A finished data set: its plan, and size and checksum of every file."""
 
-    plan: Plan
+    plan: DatasetPlan
     files: Mapping[str, FileEntry]
 
     def to_json(self) -> dict[str, Any]:
@@ -291,12 +291,12 @@ def read_meta(path: Path) -> Meta:
     return Meta(plan, {name: _file_entry(files, name, path) for name in expected})
 
 
-def parse_plan(raw: Mapping[str, Any], path: Path) -> Plan:
+def parse_plan(raw: Mapping[str, Any], path: Path) -> DatasetPlan:
     """The part of meta.json (and of making.json) that says what the data set is."""
     fields = Fields(raw, path)
     version = _version(fields, path)
     source = fields.raw.get("source")
-    plan = Plan(
+    plan = DatasetPlan(
         generator=fields.text("generator"),
         preset=fields.text("preset", optional=True),
         seed=fields.integer("seed", -(2**63), 2**63 - 1, optional=True),

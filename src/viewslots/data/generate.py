@@ -13,14 +13,14 @@ from jaxtyping import UInt8
 
 from viewslots import __version__
 from viewslots.data.filling import Job, Made, fill
-from viewslots.data.format import DESCRIPTIONS, KEYS, META, Plan, Source, SplitPlan
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, DatasetPlan, Source, SplitPlan
 from viewslots.data.store import HEADER_BYTES, LINE_LIMIT, MAKING, Store
 from viewslots.data.writer import Done, StoreWriter
 from viewslots.errors import UserError
 from viewslots.files import open_regular, sha256
 from viewslots.ranks import ALONE, Team
 from viewslots.scenes.world import World
-from viewslots.types import Progress
+from viewslots.types import OnProgress
 
 DIFFERENT = 0.01
 """Share of values off by more than 1 from which on two pictures show different things."""
@@ -38,7 +38,7 @@ def make_dataset(
     batch: int = 16,
     art: Path | None = None,
     shards: int = 1,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     team: Team = ALONE,
 ) -> Path:
     """Render `counts` scenes a split into the folder `out`; after an interruption the same call finishes it.
@@ -72,7 +72,7 @@ def make_dataset(
         return Path(out) if writer is None else writer.finish()
 
 
-def _jobs(plan: Plan, begun: Mapping[str, Done], batch: int) -> list[Job]:
+def _jobs(plan: DatasetPlan, begun: Mapping[str, Done], batch: int) -> list[Job]:
     """What is left to do."""
     return [
         Job(part, first, min(first + batch, part.last))
@@ -113,7 +113,7 @@ def art_record(path: Path) -> Source:
 
 def _plan(
     world: World, counts: Mapping[str, int], preset: str, seed: int, quality: str, device: str, art: Path | None
-) -> Plan:
+) -> DatasetPlan:
     if not -(2**63) <= seed < 2**63:
         raise UserError("seed: expected a 64-bit integer")
     for split, count in counts.items():
@@ -122,7 +122,7 @@ def _plan(
     splits = {split: SplitPlan(count, world.slots(split)) for split, count in counts.items() if count}
     if not splits:
         raise UserError("no scenes asked for: give at least one split a number of scenes")
-    return Plan(
+    return DatasetPlan(
         generator=f"viewslots {__version__}",
         preset=preset,
         seed=seed,

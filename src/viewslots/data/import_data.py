@@ -20,7 +20,7 @@ from viewslots import __version__
 from viewslots.data import format as layout
 from viewslots.data.checks import first_violation
 from viewslots.data.filling import Job, fill
-from viewslots.data.format import KEYS, MAX_SIDE, Plan, Size, SplitPlan
+from viewslots.data.format import KEYS, MAX_SIDE, DatasetPlan, Size, SplitPlan
 from viewslots.data.identities import Identities
 from viewslots.data.picture_files import one_line
 from viewslots.data.resize import Resize
@@ -30,7 +30,7 @@ from viewslots.data.writer import Done, StoreWriter, require_free
 from viewslots.errors import UserError
 from viewslots.files import plain_errors, printable, sha256
 from viewslots.ranks import ALONE, Team
-from viewslots.types import COVERED, SCENE_KEYS, Progress
+from viewslots.types import COVERED, SCENE_KEYS, OnProgress
 
 MOST_WORDS = 10**6
 """Letters of all options together."""
@@ -88,8 +88,8 @@ def import_data(
     asked: Import | None = None,
     *,
     shards: int = 1,
-    looking: Progress | None = None,
-    progress: Progress | None = None,
+    looking: OnProgress | None = None,
+    progress: OnProgress | None = None,
     team: Team = ALONE,
 ) -> tuple[Path, Sequence[str]]:
     """Write the data set, and answer where it is and what a user should know about it.
@@ -109,7 +109,7 @@ def import_data(
             source = stack.enter_context(closing(open_source(kind, path, asked.options)))
             return Survey(source, asked)
 
-        def begin() -> tuple[Plan, dict[int, Facts], Mapping[str, Done], Mapping[int, str]]:
+        def begin() -> tuple[DatasetPlan, dict[int, Facts], Mapping[str, Done], Mapping[int, str]]:
             nonlocal survey, writer
             require_free(out)
             survey = surveyed()
@@ -141,7 +141,9 @@ def import_data(
         return writer.finish(), [*survey.source.notes, *survey.skipped_note(), *noted, *_advice(survey.split_of)]
 
 
-def damaged_scenes(kind: str, path: Path, options: Options, scenes: Sequence[int], looking: Progress) -> dict[int, str]:
+def damaged_scenes(
+    kind: str, path: Path, options: Options, scenes: Sequence[int], looking: OnProgress
+) -> dict[int, str]:
     """Scenes that cannot be read to their end, and why. Pictures are read whole for it, once more than an import does;
     by a source of its own, since some are read in one direction alone."""
     found = {}
@@ -162,7 +164,7 @@ class SourceError(UserError):
 
 
 def _read(
-    job: Job, survey: "Survey", plan: Plan, scenes: Mapping[str, Sequence[int]], identities: Identities | None
+    job: Job, survey: "Survey", plan: DatasetPlan, scenes: Mapping[str, Sequence[int]], identities: Identities | None
 ) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]]]:
     """One scene."""
     scene = scenes[job.part.split][job.first]
@@ -255,7 +257,7 @@ class Survey:
         if self.asked.size is None and max(picture.size) > MAX_SIDE:
             raise UserError(f"{picture.name}: {_text(picture.size)} pixels, more than {MAX_SIDE} a side; give --size N")
 
-    def plan(self, record: layout.Source) -> Plan:
+    def plan(self, record: layout.Source) -> DatasetPlan:
         assert self._first is not None
         change = self._resize(self._first.size)
         height, width = change.height, change.width
@@ -275,7 +277,7 @@ class Survey:
             if problem := size.problem(keys[split]):
                 raise UserError(f"split {split}: {problem}; give a smaller --size, or fewer --views")
         none = dict.fromkeys(("preset", "seed", "quality", "device", "art"))
-        return Plan(
+        return DatasetPlan(
             generator=f"viewslots {__version__}",
             **none,
             source=record,
@@ -291,7 +293,7 @@ class Survey:
     def _resize(self, size: tuple[int, int]) -> Resize:
         return Resize.of_middle(size, self.asked.crop, self.asked.size)
 
-    def arrays(self, scene: int, plan: Plan) -> dict[str, NDArray[Any]]:
+    def arrays(self, scene: int, plan: DatasetPlan) -> dict[str, NDArray[Any]]:
         """One scene as the format has it, with every promise checked."""
         split = self.split_of[scene]
         size, keys = plan.size(split), plan.keys_of(split)
@@ -350,7 +352,7 @@ def _agree(view: dict[str, NDArray[Any]]) -> None:
         view["overlap"] = (shapes >= COVERED).sum(axis=0, dtype=np.uint8)
 
 
-def _looked_at(source: Source, path: Path, survey: Survey, words: str, looking: Progress) -> layout.Source:
+def _looked_at(source: Source, path: Path, survey: Survey, words: str, looking: OnProgress) -> layout.Source:
     """Every scene surveyed, every file summed up. Of a folder: its list of names, sizes and checksums."""
     files = list(source.files())
     total, lines, size = len(files) + len(survey.order), [], 0
@@ -371,7 +373,7 @@ def _looked_at(source: Source, path: Path, survey: Survey, words: str, looking: 
     return layout.Source(printable(called), size, whole, words)
 
 
-def _jobs(survey: Survey, plan: Plan, begun: Mapping[str, Done]) -> list[Job]:
+def _jobs(survey: Survey, plan: DatasetPlan, begun: Mapping[str, Done]) -> list[Job]:
     """What an earlier attempt has not written, a scene at a time, in the order of the source."""
     jobs = []
     for split, scenes in survey.members().items():

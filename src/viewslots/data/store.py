@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Part, Plan, Size, read_meta
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, DatasetPlan, Meta, Part, Size, read_meta
 from viewslots.data.sharded import Shard, ShardedArray, StoredArray, forget_maps
 from viewslots.errors import UserError
 from viewslots.files import allowed_files, open_regular, plain_errors, printable, room_beside, shown
@@ -38,7 +38,7 @@ class SplitArrays:
     size: Size
     arrays: Mapping[str, StoredArray]
     per_view_masks: bool = False
-    """See Plan."""
+    """See DatasetPlan."""
     scene_names: Sequence[str] | None = None
     """Where somebody asked the store for them."""
 
@@ -96,7 +96,7 @@ class StoredArrays(Mapping[str, StoredArray]):
     A pickled one has no maps: the process that reads it maps the files itself.
     """
 
-    def __init__(self, root: Path, plan: Plan, split: str) -> None:
+    def __init__(self, root: Path, plan: DatasetPlan, split: str) -> None:
         """`root`: the real path of the data set."""
         self._root, self._plan, self._split = root, plan, split
         self._keys = plan.keys_of(split)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from viewslots.data.format import DESCRIPTIONS, KEYS, META, Meta, Part, Plan, Source, bytes_per_scene, parse_plan
+from viewslots.data.format import DESCRIPTIONS, KEYS, META, DatasetPlan, Meta, Part, Source, bytes_per_scene, parse_plan
 from viewslots.data.store import HEADER_BYTES, LINE_LIMIT, MAKING, header
 from viewslots.errors import UserError
 from viewslots.files import (
@@ -63,7 +63,7 @@ class News(NamedTuple):
 class PartFiles:
     """The files of one part, opened where an earlier writer stopped."""
 
-    def __init__(self, path: Path, plan: Plan, part: Part, done: Done) -> None:
+    def __init__(self, path: Path, plan: DatasetPlan, part: Part, done: Done) -> None:
         self.plan, self.part, self.done = plan, part, done
         self._path, self._size = path, plan.part_size(part)
         self._files: dict[str, AppendOnlyFile] = {}
@@ -127,7 +127,7 @@ class PartFiles:
 class PartsWriter:
     """Fills parts of a data set and tells what is on the disk. Those that are complete are closed at once."""
 
-    def __init__(self, path: Path, plan: Plan, begun: Mapping[str, Done]) -> None:
+    def __init__(self, path: Path, plan: DatasetPlan, begun: Mapping[str, Done]) -> None:
         """`begun`: what earlier writers have left of each part."""
         self.path, self.plan = path, plan
         self._begun = begun
@@ -187,7 +187,7 @@ class StoreWriter:
     through it (`append`) or by other processes, whose news it is told (`record`).
     """
 
-    def __init__(self, out: str | Path, plan: Plan) -> None:
+    def __init__(self, out: str | Path, plan: DatasetPlan) -> None:
         self.path = Path(out)
         self.plan = plan
         self.begun = {part.folder: NOTHING for part in plan.parts()}
@@ -337,7 +337,7 @@ def _refuse_link(folder: Path) -> None:
         raise UserError(f"{folder}: a link; remove it and start again")
 
 
-def _kept_bytes(plan: Plan, part: Part, done: Done, name: str) -> int:
+def _kept_bytes(plan: DatasetPlan, part: Part, done: Done, name: str) -> int:
     """How much of a file is done."""
     if name.endswith(DESCRIPTIONS):
         return done.described_bytes
@@ -357,7 +357,7 @@ def require_free(path: Path) -> None:
         raise UserError(f"{path}: not empty (it holds {others[0]}); choose an empty or new folder")
 
 
-def _difference(begun: Plan | Source, wanted: Plan | Source) -> str:
+def _difference(begun: DatasetPlan | Source, wanted: DatasetPlan | Source) -> str:
     for name, value in vars(begun).items():
         other = getattr(wanted, name)
         if isinstance(value, Source) and isinstance(other, Source) and value != other:

@@ -34,7 +34,7 @@ from viewslots.protocol.evaluate import evaluate
 from viewslots.protocol.plan import Plan
 from viewslots.protocol.repeats import Values
 from viewslots.pulse import Listener, heard
-from viewslots.types import BACKGROUND, Pictures, Progress, concatenated
+from viewslots.types import BACKGROUND, OnProgress, Pictures, concatenated
 from viewslots.viewpoints.scene import InferredScene, Reader, load, search_words
 
 MODEL, PRESET, SPLIT = "umbra-quick", "clevr-m1", "test1"
@@ -67,7 +67,7 @@ class Demo:
 
 
 def run_demo(
-    out: Path, seed: int, *, scenes: int = SCENES, frames: int = FRAMES, progress: Progress = lambda done, total: None
+    out: Path, seed: int, *, scenes: int = SCENES, frames: int = FRAMES, progress: OnProgress = lambda done, total: None
 ) -> Demo:
     """The page and all that is in it, in `out`; a demo that was there before is replaced, its scenes stay."""
     folder = out / f"seed-{seed}"
@@ -91,7 +91,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def show_scenes(store: Store, out: Path, folder: Path, seed: int, frames: int, progress: Progress) -> Demo:
+def show_scenes(store: Store, out: Path, folder: Path, seed: int, frames: int, progress: OnProgress) -> Demo:
     """What the model makes of the scenes, as files."""
     reader = load(shipped_folder(MODEL))
     seen, held_out = pictures_of(store)
@@ -163,7 +163,7 @@ def require_own(out: Path) -> None:
         raise UserError(f"{report}: not a page of this demo, and it would be replaced; choose another --out")
 
 
-def demo_scenes(data: Path, seed: int, scenes: int, progress: Progress) -> Store:
+def demo_scenes(data: Path, seed: int, scenes: int, progress: OnProgress) -> Store:
     """A small data set, made unless the same one is there already."""
     if (data / "meta.json").exists():
         store = Store.open(data)

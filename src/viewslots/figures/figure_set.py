@@ -13,7 +13,7 @@ from viewslots.figures.plots import read_rows, save_figure, score_table, trainin
 from viewslots.figures.strips import axes_figure, interpolation_figure, novel_views_figure, sampling_figure
 from viewslots.figures.video import save_video, turning_frames
 from viewslots.files import METRICS_FILE, require_regular
-from viewslots.types import Decomposition, Progress, SceneTruth
+from viewslots.types import Decomposition, OnProgress, SceneTruth
 from viewslots.viewpoints.scene import InferredScene
 
 Part = tuple[str, Callable[[Path], list[Path]]]
@@ -77,7 +77,9 @@ def table_parts(results: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Pa
         yield "scores-paper", lambda stem: save_figure(score_table(results, "paper", formulas), stem)
 
 
-def save_parts(parts: Sequence[Part], out: Path, progress: Progress = lambda done, total: None) -> dict[str, list[str]]:
+def save_parts(
+    parts: Sequence[Part], out: Path, progress: OnProgress = lambda done, total: None
+) -> dict[str, list[str]]:
     """Every part under its name in `out`; answers the files by name."""
     saved = {}
     for done, (name, save) in enumerate(parts, 1):

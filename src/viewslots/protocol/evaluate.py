@@ -48,7 +48,7 @@ from viewslots.protocol.probing import (
 from viewslots.protocol.repeats import Repeats
 from viewslots.protocol.work import Work
 from viewslots.ranks import ALONE, Team
-from viewslots.types import Progress, SceneBatch, SceneTruth, concatenated
+from viewslots.types import OnProgress, SceneBatch, SceneTruth, concatenated
 
 HELD_OUT_VIEWS = 4
 """Last pictures of a scene, whose viewpoints are estimated for the novel-view error; fewer where M leaves fewer."""
@@ -80,7 +80,7 @@ def evaluate(
     store: Store,
     plan: Plan,
     device: str = "cpu",
-    progress: Progress = lambda done, total: None,
+    progress: OnProgress = lambda done, total: None,
     lpips: Lpips | None = None,
 ) -> Repeats:
     """All repeats of the scenes that the plan asks for, scored."""
@@ -95,7 +95,7 @@ def evaluate_together(
     store: Store,
     plan: Plan,
     device: str,
-    progress: Progress,
+    progress: OnProgress,
     team: Team,
     lpips: Lpips | None = None,
     say: Callable[[str], None] = lambda line: None,

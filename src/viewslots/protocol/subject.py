@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from viewslots.data.format import Plan
+from viewslots.data.format import DatasetPlan
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment, slots_for
 from viewslots.files import CONFIG, FIRST, METRICS_FILE, METRICS_LIMIT, ORIGIN, is_run, read_bounded, read_json
@@ -132,7 +132,7 @@ def training_seconds(metrics: Path, until: float = math.inf) -> float | None:
     return round(total, 1) if last else None
 
 
-def default_slots(about: Mapping[str, Any], data: Plan, split: str, others: int | None = None) -> int:
+def default_slots(about: Mapping[str, Any], data: DatasetPlan, split: str, others: int | None = None) -> int:
     """As trained; on test2 as the paper tests with more objects, if that is more.
 
     What learns nothing, and on test2 a model of no known experiment, takes the data set's numbers: the paper's for its

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from viewslots.pulse import heard
-from viewslots.types import Progress
+from viewslots.types import OnProgress
 
 
 class Work:
     """Answers that are done of all, told while a batch is still being answered."""
 
-    def __init__(self, progress: Progress, total: int, ranks: int = 1) -> None:
+    def __init__(self, progress: OnProgress, total: int, ranks: int = 1) -> None:
         """`ranks` answer as many at the same time."""
         self.progress, self.total, self.ranks, self.done = progress, total, ranks, 0
 

@@ -10,7 +10,7 @@ from viewslots.scenes.clevr.render import render_views
 from viewslots.scenes.clevr.spec import Scene, load_json
 from viewslots.scenes.tabletop.expose import render_tables
 from viewslots.scenes.tabletop.table_scene import WORLD, TableScene
-from viewslots.types import Pictures, Progress
+from viewslots.types import OnProgress, Pictures
 
 
 def load_scene(path: Path, line: int | None = None) -> Scene | TableScene:
@@ -23,7 +23,9 @@ def load_scene(path: Path, line: int | None = None) -> Scene | TableScene:
     return load_json(path, read, line)
 
 
-def render_any(scene: Scene | TableScene, device: str, quality: str, progress: Progress) -> tuple[Pictures, np.ndarray]:
+def render_any(
+    scene: Scene | TableScene, device: str, quality: str, progress: OnProgress
+) -> tuple[Pictures, np.ndarray]:
     """Pictures of one scene and their linear radiance."""
     slots = len(scene.objects)
     if isinstance(scene, TableScene):

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from viewslots.ranks import ranks_of_a_gpu
-from viewslots.types import Progress
+from viewslots.types import OnProgress
 
 OLDEST_GPU = (7, 0)
 """Least compute capability for which Triton compiles."""
@@ -55,7 +55,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def on_all_cores(work: Callable[[T], R], parts: Sequence[T], device: torch.device, progress: Progress) -> list[R]:
+def on_all_cores(work: Callable[[T], R], parts: Sequence[T], device: torch.device, progress: OnProgress) -> list[R]:
     """Work on parts side by side, a core each: threads within small operations would mostly wait for each other."""
 
     def counted(results: Iterable[R]) -> list[R]:

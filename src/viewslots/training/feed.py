@@ -23,7 +23,7 @@ from viewslots.methods.contract import TrainableMethod, mapped
 from viewslots.scenes.draws import Draws
 from viewslots.scenes.world import LIVE_SPLIT, World
 from viewslots.training.distributed import Ranks
-from viewslots.types import Pictures, Progress, SceneBatch
+from viewslots.types import OnProgress, Pictures, SceneBatch
 
 SHOWN = ("image", "camera", "pose")
 """What is used of live pictures: they have no truth to be compared with."""
@@ -174,7 +174,7 @@ def rendered_split(
     count: int,
     views: int,
     device: torch.device,
-    progress: Progress = lambda done, total: None,
+    progress: OnProgress = lambda done, total: None,
 ) -> SplitArrays:
     """The first scenes of a split in their first views, in memory."""
     scenes = [world.sample(seed, split, index) for index in range(count)]

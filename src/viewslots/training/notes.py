@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator
 
 import numpy as np
 
-from viewslots.data.format import Plan
+from viewslots.data.format import DatasetPlan
 from viewslots.data.store import Store
 from viewslots.experiments import experiment
 from viewslots.training.settings import LIVE, RunSettings
@@ -79,7 +79,7 @@ def words(size: tuple[int, int]) -> str:
 def too_few_slots(settings: RunSettings) -> Iterator[str]:
     """Where the data set says how many objects there are."""
     stored = data_size(settings.data, settings.world)
-    most = most_objects(settings.data) if isinstance(stored, Plan) else stored.slots("train")
+    most = most_objects(settings.data) if isinstance(stored, DatasetPlan) else stored.slots("train")
     if most > settings.model.slots:
         own = settings.model.slots
         yield f"warning: scenes here have up to {most} objects, but the model finds at most {own}; try --slots {most}"

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from viewslots.data.dataset import camera_key
-from viewslots.data.format import META, Plan
+from viewslots.data.format import META, DatasetPlan
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
@@ -35,7 +35,7 @@ from viewslots.training.run import CHECKPOINTS, RunFolder, read_run_config
 from viewslots.training.settings import LIVE, RunSettings
 from viewslots.training.step import EagerStep, Model, Step, fast_step
 from viewslots.training.validation import Validation, live_split
-from viewslots.types import Progress
+from viewslots.types import OnProgress
 
 FREE = ("precision", "validate_every", "checkpoint_every")
 """What may change when a run goes on; everything else decides its result and must agree."""
@@ -52,12 +52,12 @@ def new_settings(given: dict[str, Any], precision: Precision, fast: bool) -> Run
     size = data_size(given["data"], world)
     others = None if is_own(size, world) else (size.height, size.width)
     sha256 = None if given["data"] == LIVE else fingerprint(given["data"])
-    if isinstance(size, Plan) and "batch" not in given:
+    if isinstance(size, DatasetPlan) and "batch" not in given:
         given |= smaller_batch(given["preset"], size.splits["train"].scenes)
     settings = plan_run(Asked(**given, stored_views=size.views, pictures=others, data_sha256=sha256))
     if settings.views > size.views:
         raise UserError(f"--views {settings.views}: scenes of this data set have {size.views}")
-    if isinstance(size, Plan):
+    if isinstance(size, DatasetPlan):
         for stage in settings.stages:
             batches_of(size.splits["train"].scenes, stage.batch)
         if trainable_class(settings.method).needs_camera:
@@ -201,7 +201,7 @@ def assemble(
     device: torch.device,
     ranks: Ranks,
     weights: Model | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: OnProgress = lambda done, total: None,
 ) -> Parts:
     """All parts at step 0. `weights`: a model of the same kind to start from, instead of the seed's random weights."""
     kind = trainable_class(settings.method)
@@ -296,7 +296,7 @@ def train_parts(model: Model, parts: Sequence[str]) -> None:
 
 
 def open_data(
-    settings: RunSettings, model: Model, device: torch.device, ranks: Ranks, progress: Progress
+    settings: RunSettings, model: Model, device: torch.device, ranks: Ranks, progress: OnProgress
 ) -> tuple[Feed, Validation | None]:
     size, camera, views = model.image_size, model.needs_camera, settings.views
     chosen: dict[str, Any] = {"seed": settings.seed, "batch": settings.batch, "size": size, "camera": camera}
@@ -318,11 +318,11 @@ def open_data(
     return feed, Validation(held_out, views=views, size=size, camera=camera, device=device)
 
 
-def live_feed(world: World, pool: int, seen: int, chosen: dict[str, Any], progress: Progress) -> Feed:
+def live_feed(world: World, pool: int, seen: int, chosen: dict[str, Any], progress: OnProgress) -> Feed:
     """Fresh scenes after those `seen`, or a pool that is rendered once: the first ones of the stream."""
     if not pool:
         return LiveFeed(world, seen=seen, **chosen)
-    shown: Progress = progress if chosen["ranks"].first else lambda done, total: None
+    shown: OnProgress = progress if chosen["ranks"].first else lambda done, total: None
     split = rendered_split(world, chosen["seed"], LIVE_SPLIT, pool, world.views, chosen["device"], shown)
     return StoredFeed(split, **chosen)
 
@@ -341,11 +341,11 @@ def fingerprint(folder: str) -> str:
     return hashlib.sha256((Path(folder) / META).read_bytes()).hexdigest()
 
 
-def is_own(size: World | Plan, world: str) -> bool:
+def is_own(size: World | DatasetPlan, world: str) -> bool:
     """Whether these are the scenes that an experiment is made for: it knows the size to which it brings them."""
-    return not isinstance(size, Plan) or size.preset == world
+    return not isinstance(size, DatasetPlan) or size.preset == world
 
 
-def data_size(data: str, world: str) -> World | Plan:
+def data_size(data: str, world: str) -> World | DatasetPlan:
     """What has the views, height and width of the scenes."""
     return data_preset(world).world(None) if data == LIVE else open_store(data).meta.plan

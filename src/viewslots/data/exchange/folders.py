@@ -17,7 +17,7 @@ from PIL import Image
 
 from viewslots.data.store import SplitArrays, Store
 from viewslots.files import drafting, plain_errors, require_new
-from viewslots.types import BACKGROUND, Progress
+from viewslots.types import BACKGROUND, OnProgress
 
 LONGEST = 200
 """Bytes of a folder's name."""
@@ -25,7 +25,7 @@ GOLDEN = 0.618034
 """Hues that step by this share of the circle stay apart, however many there are."""
 
 
-def export_folders(store: Store, out: Path, progress: Progress | None = None) -> Path:
+def export_folders(store: Store, out: Path, progress: OnProgress | None = None) -> Path:
     """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
     require_new(out)
     done, total = 0, sum(split.scenes for split in store.meta.plan.splits.values())

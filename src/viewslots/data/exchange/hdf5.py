@@ -16,10 +16,10 @@ from viewslots.data.sources.ocloc import SUFFIXES
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.files import drafting, plain_errors, require_new
-from viewslots.types import Progress
+from viewslots.types import OnProgress
 
 
-def convert(source: str | Path, destination: str | Path, progress: Progress | None = None) -> Path:
+def convert(source: str | Path, destination: str | Path, progress: OnProgress | None = None) -> Path:
     """HDF5 file -> data set folder (`import-data ocloc` as it is), or data set folder -> HDF5 file."""
     origin, target = Path(source), Path(destination)
     if not origin.exists():
@@ -37,7 +37,7 @@ def convert(source: str | Path, destination: str | Path, progress: Progress | No
 CHUNK_BYTES = 64 * 2**20
 
 
-def export_hdf5(store: Store, out: Path, progress: Progress | None = None) -> Path:
+def export_hdf5(store: Store, out: Path, progress: OnProgress | None = None) -> Path:
     """Written under another name and renamed when complete: an interruption leaves nothing that passes for a result."""
     require_new(out)
     if not out.parent.is_dir():
@@ -85,7 +85,7 @@ class Draft(io.FileIO):
             raise self.failure
 
 
-def _write(store: Store, draft: Draft, progress: Progress | None) -> None:
+def _write(store: Store, draft: Draft, progress: OnProgress | None) -> None:
     plan = store.meta.plan
     done, total = 0, sum(split.scenes for split in plan.splits.values())
     with h5py.File(draft, "w") as file:

@@ -23,7 +23,7 @@ from viewslots.scenes.clevr.spec import Picture, Scene
 from viewslots.scenes.devices import most_at_once, on_all_cores, on_its_own, resolved
 from viewslots.scenes.film import Film, SubPixels, segment_of
 from viewslots.scenes.vectors import Vec, camera_poses
-from viewslots.types import COVERED, Pictures, Progress
+from viewslots.types import COVERED, OnProgress, Pictures
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def render_views(
     slots: int,
     device: torch.device | str = "cpu",
     quality: str = "fast",
-    progress: Progress = lambda done, total: None,
+    progress: OnProgress = lambda done, total: None,
 ) -> tuple[Pictures, np.ndarray]:
     """Pictures of scenes that share film format, backdrop and number of views, and linear radiance [S, M, H, W, 3]."""
     where = resolved(device)
@@ -180,7 +180,7 @@ def render_views(
 
 
 def _render_views(
-    scenes: Sequence[Scene], slots: int, device: torch.device, quality: str, progress: Progress
+    scenes: Sequence[Scene], slots: int, device: torch.device, quality: str, progress: OnProgress
 ) -> tuple[Pictures, np.ndarray]:
     picture, views = common_format(scenes, slots)
     stage = Stage.of(list(scenes), max(slots, 1), device)
@@ -225,7 +225,7 @@ def common_format(scenes: Sequence[Scene], slots: int) -> tuple[Picture, int]:
 
 
 def expose_in_parts(
-    stage: Stage, cameras: Cameras, keys: Tensor, picture: Picture, quality: Quality, progress: Progress
+    stage: Stage, cameras: Cameras, keys: Tensor, picture: Picture, quality: Quality, progress: OnProgress
 ) -> Film:
     """`expose` in bands of rows and groups of views: memory stays bounded, pixels do not depend on the parts."""
     pairs_per_row = picture.width * quality.samples * max(stage.bodies.radius.shape[1], 1)

@@ -32,7 +32,7 @@ from viewslots.scenes.tabletop.meet import (
 from viewslots.scenes.tabletop.stage import Stage, middle_of, taken
 from viewslots.scenes.tabletop.table_scene import Camera, TableScene
 from viewslots.scenes.vectors import Vec
-from viewslots.types import COVERED, Pictures, Progress
+from viewslots.types import COVERED, OnProgress, Pictures
 
 SAMPLES = {"fast": 16, "reference": 256}
 """Rays a pixel, 2^m, by quality."""
@@ -278,7 +278,7 @@ def render_tables(
     slots: int,
     device: torch.device | str = "cpu",
     quality: str = "fast",
-    progress: Progress = lambda done, total: None,
+    progress: OnProgress = lambda done, total: None,
 ) -> tuple[Pictures, np.ndarray]:
     """Pictures of scenes that share size and number of views, and linear radiance [S, M, H, W, 3]."""
     out = _drawn(scenes, slots, device, quality, progress, keep_linear=True)
@@ -291,7 +291,7 @@ def picture_tables(
     slots: int,
     device: torch.device | str = "cpu",
     quality: str = "fast",
-    progress: Progress = lambda done, total: None,
+    progress: OnProgress = lambda done, total: None,
 ) -> Pictures:
     """The pictures alone: their radiance, four times as large, is neither fetched nor held."""
     return _pictures(scenes, slots, _drawn(scenes, slots, device, quality, progress, keep_linear=False))
@@ -302,7 +302,7 @@ def _drawn(
     slots: int,
     device: torch.device | str,
     quality: str,
-    progress: Progress,
+    progress: OnProgress,
     keep_linear: bool,
 ) -> "_Stored":
     height, width, views = common_format(scenes, slots)
@@ -340,7 +340,7 @@ def _pictures(scenes: Sequence[TableScene], slots: int, drawn: "_Stored") -> Pic
     )
 
 
-def _draw_on_gpu(plan: "_Plan", out: "_Stored", progress: Progress) -> None:
+def _draw_on_gpu(plan: "_Plan", out: "_Stored", progress: OnProgress) -> None:
     """While a part is traced, the tables of the next are built, and the pictures of the last one are fetched.
 
     What was drawn belongs to the stream that drew it: freed, its memory may be written at once by the next part. So the
