@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from fake_world import COUNTS, FullWorld, contents
 from importing import noise, scenes_of
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from viewslots.commands.data import check_data
 from viewslots.commands.evaluation import evaluate
@@ -180,11 +180,24 @@ def test_pictures_of_any_kind_and_size(tmp_path: Path) -> None:
         np.testing.assert_allclose(image, np.broadcast_to([200, 100, 40], image.shape), atol=3)
 
 
-def test_photos_are_turned_upright_before_they_are_measured(photos: Path) -> None:
+def turned_by_exif() -> dict[str, object]:
     exif = Image.Exif()
     exif[0x0112] = 6
+    return {"exif": exif}
+
+
+def turned_by_xmp() -> dict[str, object]:
+    told = PngImagePlugin.PngInfo()
+    told.add_itxt("XML:com.adobe.xmp", '<rdf:Description tiff:Orientation="6"/>')
+    return {"pnginfo": told}
+
+
+@pytest.mark.parametrize("told", [turned_by_exif, turned_by_xmp])
+def test_photos_are_turned_upright_before_they_are_measured(
+    photos: Path, told: Callable[[], dict[str, object]]
+) -> None:
     stored = np.ascontiguousarray(np.rot90(noise(20, 30, 3), 1))
-    Image.fromarray(stored).save(photos / "scene00" / "view0.png", exif=exif)
+    Image.fromarray(stored).save(photos / "scene00" / "view0.png", **told())
     np.testing.assert_array_equal(imported(photos).split("train")["image"][0, 0], noise(20, 30, 3))
 
 
@@ -385,7 +398,8 @@ ESCAPE = {"file_path": "../../secret.png"}
         (lambda p: png_of_claims(p / "scene05" / "view1.png", 31, 20), r"view1\.png: 20x31 pixels, but .*--size"),
         (lambda p: png_of_claims(p / "scene00" / "view0.png", 5000, 20), "20x5000 pixels, more than 4096 a side"),
         (lambda p: Image.fromarray(noise(20, 30, 3)).save(p / "x.png"), r"x\.png: a picture outside a scene folder"),
-        (lambda p: (p / "scene77").mkdir(), "scene77: a scene folder without pictures"),
+        (lambda p: (p / "scene77").mkdir(), "scene77: a scene folder without pictures .* or a video$"),
+        (lambda p: (p / "room" / "scene").mkdir(parents=True), "room: .*; for a split, call it train, valid or test$"),
         (lambda p: os.mkfifo(p / "scene05" / "view3.png"), r"view3\.png: not a regular file"),
         (secret_link, r"view9\.png: leads to a place outside .*photos, and is not followed"),
         (folder_link, "scene99: leads to a place outside"),
@@ -601,7 +615,16 @@ def test_scenes_keep_their_names(photos: Path, tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     "names",
-    [["a", "A"], ["..", "b"], ["x/../..", "b"], ["", "b"], [".hidden", "b"], ["a:b", "c"], ["\x1b[2J", "b" * 9999]],
+    [
+        ["a", "A"],
+        ["..", "b"],
+        ["x/../..", "b"],
+        ["", "b"],
+        [".hidden", "b"],
+        ["a:b", "c"],
+        ["images", "b"],
+        ["\x1b[2J", "b" * 9999],
+    ],
 )
 def test_names_that_are_no_folders_are_not_trusted(tmp_path: Path, names: list[str]) -> None:
     """A data set of somebody else's may name its scenes as it likes."""

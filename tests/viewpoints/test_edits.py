@@ -27,6 +27,8 @@ def test_removed_objects_are_not_shown(scene: InferredScene) -> None:
     assert without.present() == [0, 3]
     assert same(without.render(), scene.render(shown=[0, 3]))
     assert scene.present() == [0, 2, 3]
+    assert without.presence[[0, 1, 3]].equal(scene.presence[[0, 1, 3]])
+    assert without.presence[2] == 0
     assert remove(scene, 1).present() == scene.present()  # it was absent
     nothing = remove(remove(without, 0), 3)
     assert nothing.count == 0

@@ -55,7 +55,6 @@ def decompose(
     from viewslots.protocol.subject import search_asked_for
     from viewslots.pulse import heard
     from viewslots.viewpoints.export import SCENE_FILE, SHEETS, export_scene, require_free
-    from viewslots.viewpoints.familiarity import unfamiliarity
     from viewslots.viewpoints.photos import read_photos
     from viewslots.viewpoints.scene import load, search_words
 
@@ -69,12 +68,11 @@ def decompose(
         count = f"{len(photos)} picture{'s' * (len(photos) != 1)}"
         say(f"Reading {count}; answers are {search_words(search)}{patience(search)}.")
         scene = reader.inferred(photos, seed, slots, search)
-    warning = unfamiliarity(scene)
-    say(f"Warning: {warning}." if warning else f"Found {scene.count} object{'s' * (scene.count != 1)}.")
+    say(f"Warning: {scene.warning}." if scene.warning else f"Found {scene.count} object{'s' * (scene.count != 1)}.")
     if reader.typical is None:
         say("Nothing was measured for this model: pictures unlike its training pictures go unnoticed.")
     note = f"Answer of {run}: {search_words(search)}."
-    sheets = [decomposition_figure([scene], kind, note, warning).image() for kind in ("perceived", "complete")]
+    sheets = [decomposition_figure([scene], kind, note, scene.warning).image() for kind in ("perceived", "complete")]
     made = export_scene(scene, out, about(images, search, seed), sheets, photo_overlays(scene))
     print_json(summary(made) | {"scene": str(out / SCENE_FILE), "files": [str(out / name) for name in made["files"]]})
     say(f"Open {out / SHEETS[0]} to see all layers at a glance.")

@@ -32,6 +32,8 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Nothing else is even tried, but HEIF where it can be read: fewer decoders, fewer surprises."""
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)
 """The EXIF tag, and its values for pictures that lie on their side."""
+TELL_ORIENTATION = {"exif", "xmp", "XML:com.adobe.xmp"}
+"""What Pillow looks for it in, of PNG and WebP."""
 REFUSED: dict[str, str] = {
     "HEIC": r"....ftyp(heic|heix|hevc|hevx|heim|heis|mif1|msf1)",
     "AVIF": r"....ftypavi[fs]",
@@ -68,7 +70,8 @@ def picture_size(path: Path) -> tuple[int, int]:
     require_readable_kind(_beginning(path), name, path.suffix.lower())
     with damage(name), open_regular(path) as file, _pillow(file, name) as image:
         require_pixels(image, name)
-        turned = image.format == "JPEG" or "exif" in image.info  # asking others would decode them
+        # Asking others would decode them.
+        turned = image.format == "JPEG" or not TELL_ORIENTATION.isdisjoint(image.info)
         turned = turned and image.getexif().get(ORIENTATION, 1) in SIDEWAYS
         return (image.width, image.height) if turned else (image.height, image.width)
 

@@ -19,7 +19,6 @@ from viewslots.scenes.tabletop.table_scene import TableScene
 from viewslots.scenes.world import World
 from viewslots.types import BACKGROUND, COVERED, Decomposition, Extent, Pictures, SceneTruth, sides
 from viewslots.viewpoints.edits import surest_first
-from viewslots.viewpoints.familiarity import unfamiliarity
 from viewslots.viewpoints.photos import Pictured
 from viewslots.viewpoints.scene import InferredScene, Reader, View, decomposition_of
 
@@ -151,7 +150,7 @@ def open_stored(reader: Reader, split: SplitArrays, number: int, pictures: int) 
     names = tuple(f"true object {k + 1}" for k in range(split.size.slots))
     called = "" if split.scene_names is None else f": {split.scene_names[scene_number]}"
     title = f"Scene {scene_number} of {split.name}{called}"
-    return Opened(title, scene, rebuilt_views(scene), names, known, unfamiliarity(scene))
+    return Opened(title, scene, rebuilt_views(scene), names, known, scene.warning)
 
 
 def open_imagined(reader: Reader, number: int, pictures: int) -> Opened:
@@ -167,7 +166,7 @@ def open_photos(reader: Reader, images: Pictured) -> Opened:
     """Let the model read a user's own pictures, already checked. They are kept as large as a screen shows them."""
     scene = surest_first(reader.decompose(images, warn=False))
     scene = replace(scene, photos=tuple(photo.reduced(SCREEN) for photo in scene.photos))
-    return Opened("Your pictures", scene, rebuilt_views(scene), warning=unfamiliarity(scene))
+    return Opened("Your pictures", scene, rebuilt_views(scene), warning=scene.warning)
 
 
 def rebuilt_views(scene: InferredScene) -> tuple[View, ...]:

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.files import plain_errors, read_json, require_folder, write_json
-from viewslots.viewpoints.familiarity import familiarity, picture_errors
+from viewslots.viewpoints.familiarity import picture_errors
 from viewslots.viewpoints.outlines import outlines
 from viewslots.viewpoints.photos import Photo
 from viewslots.viewpoints.scene import InferredScene, View
@@ -147,12 +147,12 @@ def photo_segment(photo: Photo, view: View, numbering: Numbering) -> Image.Image
 
 def scene_record(scene: InferredScene, views: list[View]) -> dict[str, Any]:
     """All numbers about a scene: how many objects, how sure, which is nearer, where they are."""
-    numbering, found = Numbering.of(scene), familiarity(scene)
+    numbering, found = Numbering.of(scene), scene.familiarity
     records = [view_record(view, place, numbering) for place, view in enumerate(views, 1)]
     for record, view, photo in zip(records, views, scene.photos, strict=False):
         record["photo"] = photo_record(photo, view, numbering)
     return {
-        "warning": found and found.warning,
+        "warning": scene.warning,
         "familiarity": found and found.to_json(),
         "model": scene.reader.name,
         "count": scene.count,

@@ -160,8 +160,8 @@ def named(odd: list[int], count: int) -> str:
     return f"picture {odd[0]} is" if len(odd) == 1 else f"pictures {', '.join(map(str, odd))} are"
 
 
-def familiarity(scene: "InferredScene") -> Familiarity | None:
-    """Of the pictures that were read; None where nothing was measured, or seen. Ask before you edit."""
+def familiarity_of(scene: "InferredScene") -> Familiarity | None:
+    """Of the pictures that a scene was read from, before edits; None where nothing was measured, or seen."""
     typical = scene.reader.typical
     if typical is None or scene.images is None:
         return None
@@ -172,12 +172,6 @@ def familiarity(scene: "InferredScene") -> Familiarity | None:
         usual_error=typical.usual_error,
         limits=typical.limits[RATE],
     )
-
-
-def unfamiliarity(scene: "InferredScene") -> str | None:
-    """The warning of `familiarity`, if there is one."""
-    found = familiarity(scene)
-    return None if found is None else found.warning
 
 
 def picture_errors(scene: "InferredScene") -> Float[Tensor, "M"]:

@@ -26,7 +26,7 @@ from viewslots.methods.inputs import check_slots, check_views
 from viewslots.runs import HUB, Which, find_run, load_run, run_preset
 from viewslots.types import PRESENT, Decomposition, SceneBatch, concatenated, shapes_only
 from viewslots.viewpoints.answers import Answers, Scenes, parts_of, scene_batch
-from viewslots.viewpoints.familiarity import Typical, read_typical, unfamiliarity
+from viewslots.viewpoints.familiarity import Familiarity, Typical, familiarity_of, read_typical
 from viewslots.viewpoints.photos import Photo, Pictured, read_photos, read_pictures
 
 MOST_SLOTS = 64
@@ -163,13 +163,12 @@ class Reader:
         The answer is found as `evaluate` finds it: as the method does by default, or by `search`. `starts` changes the
         number of random starts alone; 0 gives the plain answer of the method's paper. The seed decides all randomness.
         Pictures unlike those that the model was trained on are told by a Python warning, and by `.warning`; `warn`
-        False looks at neither.
+        False leaves out the former.
         """
         scene = self.inferred(images, seed, slots, changed_search(search or self.search, starts=starts))
-        warning = unfamiliarity(scene) if warn else None
-        if warning is not None:
-            warnings.warn(warning, UnfamiliarPictures, stacklevel=2)
-        return replace(scene, warning=warning)
+        if warn and scene.warning is not None:
+            warnings.warn(scene.warning, UnfamiliarPictures, stacklevel=2)
+        return scene
 
     @torch.no_grad()
     def infer(
@@ -211,7 +210,8 @@ class Reader:
         self.refuse_views(batch)
         answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
         assert isinstance(answer, SceneAnswer)
-        return InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer, photos=photos)
+        scene = InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer, photos=photos)
+        return replace(scene, familiarity=familiarity_of(scene))
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":
@@ -254,13 +254,18 @@ class InferredScene:
     """All that was inferred from the pictures; edits leave it as it is."""
     photos: tuple[Photo, ...] = field(default=(), repr=False)
     """The pictures as they were given, with the way back to their own pixels; none for tensors."""
-    warning: str | None = None
-    """Why not to trust it: the pictures are unlike those that the model was trained on. None too where nothing was
-    measured for the model."""
+    familiarity: Familiarity | None = field(default=None, repr=False)
+    """How unlike those that the model was trained on the pictures are; None where nothing was measured for the model.
+    Edits leave it as it is."""
 
     def __repr__(self) -> str:
         doubt = "" if self.warning is None else ", from unfamiliar pictures"
         return f"InferredScene({self.count} objects: {self.present()}, {len(self.views)} viewpoints{doubt})"
+
+    @property
+    def warning(self) -> str | None:
+        """Why not to trust it, if the pictures are unfamiliar."""
+        return None if self.familiarity is None else self.familiarity.warning
 
     def present(self) -> list[int]:
         return [k for k, probability in enumerate(self.presence.tolist()) if probability >= PRESENT]

@@ -53,9 +53,10 @@ def folder_names(store: Store, split: str) -> list[str]:
 
 
 def _can_be_a_folder(name: str) -> bool:
-    """On any system, and seen by an import; names out of files are not to be trusted."""
+    """On any system, and seen as one by an import, for which `images` is a part of a scene; names out of files are not
+    to be trusted."""
     plain = bool(name) and name.isprintable() and len(name.encode()) <= LONGEST and not name.startswith((".", "__"))
-    return plain and not set(name) & set('\\/:*?"<>|') and not name.endswith((" ", "."))
+    return plain and name.lower() != "images" and not set(name) & set('\\/:*?"<>|') and not name.endswith((" ", "."))
 
 
 def _write_scene(split: SplitArrays, scene: int, folder: Path) -> None:

@@ -108,7 +108,10 @@ class PictureFolders:
         if videos and (pictures or len(videos) > 1):
             raise UserError(f"{one_line(videos[-1])}: one video is a scene; keep other pictures and videos elsewhere")
         if not pictures and not videos:
-            raise UserError(f"{one_line(folder)}: a scene folder without pictures (PNG, JPEG, WebP, HEIC) or a video")
+            split = "; for a split, call it train, valid or test" if self._tree.folders(folder) else ""
+            raise UserError(
+                f"{one_line(folder)}: a scene folder without pictures (PNG, JPEG, WebP, HEIC) or a video{split}"
+            )
         if videos:
             return SceneFiles(name, (), (), (), videos[0])
         chosen = [pictures[place] for place in spread(len(pictures), self._options.views)]
