@@ -282,12 +282,10 @@ def _comparison(
 
 def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:
     """Results inside the run folder, if it has any, and those that were named."""
-    from viewslots.files import read_json
-    from viewslots.protocol.results import FORMAT, candidates, find_results
+    from viewslots.protocol.results import find_results
 
-    below = candidates(Path(run)) if Path(run).is_dir() else ()
-    own = [path for path in below if read_json(path).get("format") == FORMAT]
-    return [result for _, result in find_results([*own, *named])]
+    own = [Path(run)] if Path(run).is_dir() else []
+    return [*(dict(find_results(own, needed=False)) | dict(find_results(named))).values()]
 
 
 def _row_name(result: dict[str, Any]) -> str:

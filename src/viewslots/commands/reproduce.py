@@ -31,7 +31,8 @@ def reproduce(
     Args:
         table: table1 (several views), table2 (single view, test1 and test2), supplement (more objects, other numbers
             of views, estimated viewpoints), figures, or umbra (our own method on all sets of several views).
-        out: Folder for everything. Tables in one folder share its data and trainings.
+        out: Folder for everything. Tables in one folder share its data and trainings; umbra, which is scored on more
+            scenes, needs its own.
         scale: Share of the published steps that every training takes; all schedules are squeezed with it. Below 0.01
             scenes become fewer too: a rehearsal.
         short: Our short recipes instead of the published schedules; --scale squeezes them as well.

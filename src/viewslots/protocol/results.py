@@ -82,8 +82,10 @@ def data_facts(store: Store) -> dict[str, Any]:
     return {"name": store.path.resolve().name} | facts | {"train_scenes": train, "sha256": sha256(store.path / META)}
 
 
-def find_results(sources: Sequence[Path], formats: Sequence[str] = (FORMAT,)) -> list[tuple[Path, dict[str, Any]]]:
-    """Result files that were named, and all below the folders that were named."""
+def find_results(
+    sources: Sequence[Path], formats: Sequence[str] = (FORMAT,), needed: bool = True
+) -> list[tuple[Path, dict[str, Any]]]:
+    """Result files that were named, and all below the folders that were named, each of which `needed` some."""
     checks = {FORMAT: checked, SCORES: checked_scores}
     found: dict[Path, dict[str, Any]] = {}
     for source in sources:
@@ -99,7 +101,7 @@ def find_results(sources: Sequence[Path], formats: Sequence[str] = (FORMAT,)) ->
                 found.setdefault(path.resolve(), checks[value["format"]](value, path))
             elif path == source:
                 raise UserError(f"{path}: not the result of evaluate, estimate-viewpoints or score")
-        if len(found) == before and source.is_dir():
+        if needed and len(found) == before and source.is_dir():
             raise UserError(f"{source}: no results below it; make some with viewslots evaluate {source} --out ...")
     return sorted(found.items())
 

@@ -137,10 +137,12 @@ def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def table_key(result: Result) -> Key:
+    """Imported data are never the paper's, however their file is called."""
     data = result["data"]
-    name = data.get("preset") or data.get("source") or data.get("name") or "unknown data"
+    imported = data.get("source") or data.get("name")
+    name = data.get("preset") or (f"{imported} (imported)" if imported else "unknown data")
     split = result["split"].removesuffix("-large")
-    return result["task"], str(name), split, result["views"], result.get("new_views")
+    return result["task"], name, split, result["views"], result.get("new_views")
 
 
 def _order(key: Key) -> tuple[object, ...]:
