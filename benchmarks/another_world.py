@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.scenes.clevr.family import COUNTS, RayTraced
 from viewslots.scenes.clevr.sample import ViewRange, sample_multi_view
 from viewslots.scenes.clevr.spec import LENS, Picture, Scene, Vec3
@@ -75,7 +75,9 @@ def main() -> None:
     counts = {"train": given.train_scenes, "valid": given.valid_scenes, "test1": given.test_scenes}
     device = str(pick_device(given.device))
     batch = 64 if device.startswith("cuda") else 8
-    make_dataset(world, counts, given.out, preset=world.name, seed=given.seed, device=device, batch=batch)
+    make_dataset(
+        DatasetRecipe(world, counts, preset=world.name, seed=given.seed, device=device), given.out, batch=batch
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from viewslots.data import checks
 from viewslots.data.checks import check_dataset, first_violation
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.errors import UserError
 
 Arrays = dict[str, np.ndarray]
@@ -21,7 +21,9 @@ Arrays = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(FakeWorld(), COUNTS, tmp_path_factory.mktemp("made") / "set", preset="fake", seed=3)
+    return make_dataset(
+        DatasetRecipe(FakeWorld(), COUNTS, preset="fake", seed=3), tmp_path_factory.mktemp("made") / "set"
+    )
 
 
 @pytest.fixture
@@ -139,7 +141,9 @@ def test_each_violation_is_named(
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(FullWorld(), COUNTS, tmp_path_factory.mktemp("full") / "set", preset="full", seed=3)
+    return make_dataset(
+        DatasetRecipe(FullWorld(), COUNTS, preset="full", seed=3), tmp_path_factory.mktemp("full") / "set"
+    )
 
 
 def test_a_set_with_every_key_is_good(full: Path) -> None:

@@ -18,7 +18,7 @@ from forked import in_child
 from viewslots import files
 from viewslots.data import writer
 from viewslots.data.format import DESCRIPTIONS
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.files import AppendOnlyFile
@@ -33,8 +33,10 @@ def _every_batch_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(out: Path, world: FakeWorld | None = None, **changes: object) -> Path:
-    options = {"counts": COUNTS, "preset": "fake", "seed": 7, "batch": 2} | changes
-    return make_dataset(world or FakeWorld(), options.pop("counts"), out, **options)  # type: ignore[arg-type]
+    recipe = DatasetRecipe(world or FakeWorld(), COUNTS, "fake", 7)
+    made_from = {name: changes.pop(name) for name in vars(recipe) if name in changes}
+    options = {"batch": 2} | changes
+    return make_dataset(replace(recipe, **made_from), out, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

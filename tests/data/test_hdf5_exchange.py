@@ -19,7 +19,7 @@ from viewslots.data.checks import check_dataset
 from viewslots.data.exchange import hdf5, hdf5_layout
 from viewslots.data.exchange.hdf5 import convert
 from viewslots.data.exchange.hdf5_guard import Rows
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.files import AppendOnlyFile
@@ -29,7 +29,9 @@ REAL = Path(__file__).parents[1] / "data" / "clevr_m1_blender_2scenes.h5"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(FakeWorld(), COUNTS, tmp_path_factory.mktemp("made") / "set", preset="fake", seed=1)
+    return make_dataset(
+        DatasetRecipe(FakeWorld(), COUNTS, preset="fake", seed=1), tmp_path_factory.mktemp("made") / "set"
+    )
 
 
 def arrays_of(folder: Path) -> dict[str, bytes]:
@@ -218,7 +220,7 @@ def test_sets_of_one_view_are_written_without_the_view_axis(tmp_path: Path) -> N
     class OneView(FakeWorld):
         views = 1
 
-    made = make_dataset(OneView(), {"train": 3}, tmp_path / "set", preset="fake", seed=1)
+    made = make_dataset(DatasetRecipe(OneView(), {"train": 3}, preset="fake", seed=1), tmp_path / "set")
     file = convert(made, tmp_path / "set.h5")
     with h5py.File(file) as exported:
         shapes = {name: dataset.shape for name, dataset in exported["train"].items()}
@@ -317,7 +319,7 @@ def test_places_that_are_taken_missing_or_senseless(made: Path, tmp_path: Path) 
 
 
 def test_splits_that_would_share_a_group_are_refused(tmp_path: Path) -> None:
-    made = make_dataset(FakeWorld(), {"test": 1, "test1": 1}, tmp_path / "set", preset="fake", seed=1)
+    made = make_dataset(DatasetRecipe(FakeWorld(), {"test": 1, "test1": 1}, preset="fake", seed=1), tmp_path / "set")
     with pytest.raises(UserError, match="would share a group"):
         convert(made, tmp_path / "set.h5")
 

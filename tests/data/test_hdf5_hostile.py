@@ -14,7 +14,7 @@ from fake_world import COUNTS, FakeWorld
 
 from forked import in_child
 from viewslots.data.exchange.hdf5 import convert
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 
@@ -22,7 +22,7 @@ from viewslots.errors import UserError
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("good")
-    make_dataset(FakeWorld(), COUNTS, folder / "set", preset="fake", seed=1)
+    make_dataset(DatasetRecipe(FakeWorld(), COUNTS, preset="fake", seed=1), folder / "set")
     return convert(folder / "set", folder / "set.h5").read_bytes()
 
 

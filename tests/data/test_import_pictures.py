@@ -26,7 +26,7 @@ from viewslots.data import picture_files, writer
 from viewslots.data.checks import check_dataset
 from viewslots.data.exchange.folders import export_folders
 from viewslots.data.format import DatasetPlan, Source, SplitPlan
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.import_data import Import, Survey, import_data
 from viewslots.data.sources.source import Options
 from viewslots.data.store import Store
@@ -572,7 +572,7 @@ def test_heic_is_read_where_the_package_is_there(photos: Path) -> None:
 
 def test_export_writes_what_import_reads(tmp_path: Path) -> None:
     """Every key that travels: pictures, masks, cameras, numbers of views; and the splits."""
-    made = Store.open(make_dataset(FullWorld(), COUNTS, tmp_path / "made", preset="full", seed=1))
+    made = Store.open(make_dataset(DatasetRecipe(FullWorld(), COUNTS, preset="full", seed=1), tmp_path / "made"))
     folder = export_folders(made, tmp_path / "folders")
     again = imported(folder)
     assert again.splits == made.splits
@@ -713,7 +713,7 @@ def test_a_single_scene_gets_a_note(photos: Path, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_export_leaves_nothing(tmp_path: Path) -> None:
-    made = Store.open(make_dataset(FullWorld(), COUNTS, tmp_path / "made", preset="full", seed=1))
+    made = Store.open(make_dataset(DatasetRecipe(FullWorld(), COUNTS, preset="full", seed=1), tmp_path / "made"))
 
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from viewslots.data.exchange.hdf5 import convert
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.import_data import Import, import_data
 from viewslots.data.store import Store
 
@@ -341,7 +341,7 @@ def test_ocloc_with_pictures_and_segments_alone(tmp_path: Path) -> None:
 
 def test_all_truth_of_an_ocloc_file_is_resized(tmp_path: Path) -> None:
     """Alphas are means, what is seen is the pixel in the middle, overlaps follow, promises hold (check-data)."""
-    made = Store.open(make_dataset(FullWorld(), COUNTS, tmp_path / "made", preset="full", seed=1))
+    made = Store.open(make_dataset(DatasetRecipe(FullWorld(), COUNTS, preset="full", seed=1), tmp_path / "made"))
     file = convert(made.path, tmp_path / "set.h5")
     split, old = imported("ocloc", file, tmp_path / "half", size=(3, 4)).split("test2"), made.split("test2")
     assert set(split.arrays) == set(old.arrays)

@@ -15,7 +15,7 @@ from viewslots.data.checks import check_dataset
 from viewslots.data.dataset import SceneDataset
 from viewslots.data.exchange.hdf5 import convert
 from viewslots.data.format import KEYS, DatasetPlan, SplitPlan
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews, RandomViews, view_table
 from viewslots.data.writer import StoreWriter
@@ -25,12 +25,16 @@ from viewslots.types import Pictures
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(FakeWorld(), COUNTS, tmp_path_factory.mktemp("made") / "set", preset="fake", seed=1)
+    return make_dataset(
+        DatasetRecipe(FakeWorld(), COUNTS, preset="fake", seed=1), tmp_path_factory.mktemp("made") / "set"
+    )
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(FullWorld(), COUNTS, tmp_path_factory.mktemp("full") / "set", preset="full", seed=1)
+    return make_dataset(
+        DatasetRecipe(FullWorld(), COUNTS, preset="full", seed=1), tmp_path_factory.mktemp("full") / "set"
+    )
 
 
 def reduced(folder: Path, out: Path, keys: tuple[str, ...], slots: int | None = None) -> Path:
@@ -177,7 +181,7 @@ def arrays_of(folder: Path) -> dict[str, bytes]:
 def test_hdf5_there_and_back_with_some_of_the_truth(full: Path, tmp_path: Path, keys: tuple[str, ...]) -> None:
     keys = tuple(key for key in KEYS if key in keys)
     if "num_views" not in keys:  # then empty views would be lies
-        full = make_dataset(AllViews(), COUNTS, tmp_path / "all", preset="full", seed=1)
+        full = make_dataset(DatasetRecipe(AllViews(), COUNTS, preset="full", seed=1), tmp_path / "all")
     folder = reduced(full, tmp_path / "set", keys)
     file = convert(folder, tmp_path / "set.h5")
     with h5py.File(file) as opened:

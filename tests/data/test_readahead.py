@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from viewslots.bench import feed as bench
 from viewslots.data import readahead
 from viewslots.data.dataset import SceneDataset
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.readahead import PAGE, ReadAhead, page_runs
 from viewslots.data.store import SplitArrays, Store
 from viewslots.experiments import experiment
@@ -31,7 +31,9 @@ SCENES = 9
 @pytest.fixture(scope="module", params=[1, 4])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("large") / "set"
-    return make_dataset(LargePictures(), {"train": SCENES}, out, preset="large", seed=0, shards=request.param)
+    return make_dataset(
+        DatasetRecipe(LargePictures(), {"train": SCENES}, preset="large", seed=0, shards=request.param), out
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -118,7 +120,9 @@ def test_batches_are_the_same_whatever_is_told_and_wherever_one_begins(folder: P
 
 def test_shards_do_not_change_what_a_step_sees(tmp_path: Path) -> None:
     folders = [
-        make_dataset(LargePictures(), {"train": SCENES}, tmp_path / str(n), preset="large", seed=0, shards=n)
+        make_dataset(
+            DatasetRecipe(LargePictures(), {"train": SCENES}, preset="large", seed=0, shards=n), tmp_path / str(n)
+        )
         for n in (1, 2, 9)
     ]
     for rank in range(2):

@@ -8,7 +8,7 @@ import torch
 from fake_world import COUNTS, FakeWorld
 
 from viewslots.data.dataset import SceneDataset
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews, RandomViews
 from viewslots.errors import UserError
@@ -22,7 +22,9 @@ def rendered(split: str, index: int) -> Pictures:
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> SplitArrays:
-    folder = make_dataset(FakeWorld(), COUNTS, tmp_path_factory.mktemp("made") / "set", preset="fake", seed=5)
+    folder = make_dataset(
+        DatasetRecipe(FakeWorld(), COUNTS, preset="fake", seed=5), tmp_path_factory.mktemp("made") / "set"
+    )
     return Store.open(folder).split("train")
 
 

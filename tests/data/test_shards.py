@@ -10,7 +10,7 @@ import resource
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,7 +32,7 @@ from viewslots.data.exchange.folders import export_folders
 from viewslots.data.exchange.hdf5 import export_hdf5
 from viewslots.data.filling import Job, dealt
 from viewslots.data.format import MAX_FILES, DatasetPlan, Source, SplitPlan, read_meta
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.import_data import Import, import_data
 from viewslots.data.sharded import Shard, ShardedArray
 from viewslots.data.store import SplitArrays, Store
@@ -48,8 +48,9 @@ SHARDS = 3
 
 
 def make(out: Path, world: FakeWorld | None = None, **changes: Any) -> Path:
-    options = {"preset": "full", "seed": 7, "batch": 2} | changes
-    return make_dataset(world or FullWorld(), COUNTS, out, **options)
+    recipe = DatasetRecipe(world or FullWorld(), COUNTS, "full", 7)
+    made_from = {name: changes.pop(name) for name in vars(recipe) if name in changes}
+    return make_dataset(replace(recipe, **made_from), out, **{"batch": 2} | changes)
 
 
 @pytest.fixture(scope="module")
@@ -491,7 +492,9 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("many") / "set"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)  # nobody pulls the plug here
-        return make_dataset(FullWorld(), {"train": MANY, "valid": MANY}, out, preset="full", seed=7, shards=MANY)
+        return make_dataset(
+            DatasetRecipe(FullWorld(), {"train": MANY, "valid": MANY}, preset="full", seed=7, shards=MANY), out
+        )
 
 
 def allow(soft: int, hard: int) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from viewslots.data.format import KEYS, DatasetPlan, SplitPlan
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import Store
 from viewslots.data.writer import StoreWriter
 from viewslots.errors import UserError
@@ -26,7 +26,9 @@ FAST = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(FakeWorld(), COUNTS, tmp_path_factory.mktemp("made") / "set", preset="fake", seed=7)
+    return make_dataset(
+        DatasetRecipe(FakeWorld(), COUNTS, preset="fake", seed=7), tmp_path_factory.mktemp("made") / "set"
+    )
 
 
 @pytest.fixture

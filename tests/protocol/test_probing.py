@@ -12,7 +12,7 @@ from disc_world import DiscScene, DiscWorld, disc_store
 
 from viewslots.commands.evaluation import evaluate as evaluate_command
 from viewslots.commands.evaluation import report
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS
@@ -55,7 +55,9 @@ class ToldWorld(DiscWorld):
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     counts = {"train": 40, "valid": 24, "test1": 20}
     return Store.open(
-        make_dataset(ToldWorld(), counts, tmp_path_factory.mktemp("probing") / "told", preset="told", seed=2)
+        make_dataset(
+            DatasetRecipe(ToldWorld(), counts, preset="told", seed=2), tmp_path_factory.mktemp("probing") / "told"
+        )
     )
 
 

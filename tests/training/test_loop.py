@@ -16,7 +16,7 @@ from shape_world import make_shapes
 from trainings import facts, rows, saved_steps
 
 from viewslots.commands.training import train
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS, experiment
 from viewslots.methods.fast.half import with_half_weights
@@ -563,7 +563,7 @@ def test_what_a_new_run_needs(shapes: Path, tmp_path: Path, monkeypatch: pytest.
 def test_a_data_set_without_validation(tmp_path: Path) -> None:
     from shape_world import ShapeWorld
 
-    folder = make_dataset(ShapeWorld(), {"train": 4}, tmp_path / "half", preset="shapes", seed=0)
+    folder = make_dataset(DatasetRecipe(ShapeWorld(), {"train": 4}, preset="shapes", seed=0), tmp_path / "half")
     refuse("no split 'valid'", "tiny", run=tmp_path / "run", data=str(folder))
     assert not (tmp_path / "run").exists()
 

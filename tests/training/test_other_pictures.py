@@ -15,7 +15,7 @@ from trainings import DIES_AFTER_SAVING, SMALL, assert_same_run, refused, resume
 from viewslots.commands.decompose import decompose
 from viewslots.commands.evaluation import evaluate
 from viewslots.commands.figures import figures
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.explorer.opened import facts_of, held_out, open_numbered
@@ -183,7 +183,7 @@ def test_the_size_of_an_experiment_counts_for_its_own_data_alone(tmp_path: Path)
 def test_umbra_trains_on_tabletop(tmp_path: Path) -> None:
     """As docs/training.md has it, with few scenes, pixels and steps; both stages."""
     world = replace(TABLETOP["tabletop"], height=16, width=16, views=2)
-    data = make_dataset(world, {"train": 2, "valid": 1}, tmp_path / "set", preset="tabletop", seed=0)
+    data = make_dataset(DatasetRecipe(world, {"train": 2, "valid": 1}, preset="tabletop", seed=0), tmp_path / "set")
     _, said = train("umbra", data=data, run=tmp_path / "run", steps=2, batch=2, device="cpu")
     assert "a model for pictures of 16x16 instead of 64x64, as in this data set\n" in said
     assert load_run(tmp_path / "run").image_size == (16, 16)
@@ -197,7 +197,7 @@ def test_objects_are_counted_not_slots(tmp_path: Path) -> None:
             scene = super().sample(seed, split, index)
             return replace(scene, discs=scene.discs[:1])
 
-    data = make_dataset(Lonely(), {"train": 2, "valid": 1}, tmp_path / "set", preset="shapes", seed=0)
+    data = make_dataset(DatasetRecipe(Lonely(), {"train": 2, "valid": 1}, preset="shapes", seed=0), tmp_path / "set")
     settings = new_settings({"preset": "tiny", "data": str(data), "slots": 1}, "fp32", fast=True)
     assert not any("objects" in line for line in notes(settings, ()))
     both = new_settings({"preset": "tiny", "data": str(make_shapes(tmp_path / "two")), "slots": 1}, "fp32", fast=True)

@@ -18,7 +18,7 @@ from trainings import SMALL, assert_same_run, resume, rows, saved_steps, train
 
 from viewslots.commands.evaluation import evaluate
 from viewslots.commands.figures import figures
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS, all_steps, describe, experiment, first_stage, overview, stages
 from viewslots.methods.experiment import Experiment
@@ -550,7 +550,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     counts = {"train": 6, "valid": 3}
-    return make_dataset(OtherShapes(), counts, tmp_path_factory.mktemp("others") / "data", preset="others", seed=0)
+    return make_dataset(
+        DatasetRecipe(OtherShapes(), counts, preset="others", seed=0), tmp_path_factory.mktemp("others") / "data"
+    )
 
 
 TUNE: dict[str, Any] = {"device": "cpu", "steps": 30, "validate_every": 5, "checkpoint_every": 4}
@@ -623,7 +625,9 @@ def test_networks_are_those_of_the_start(others: Path, tmp_path: Path) -> None:
 
 def test_a_size_that_cannot_be_carried(tmp_path: Path) -> None:
     """With four times the pixels features stand further apart, and a kernel of 3 would leave some out."""
-    data = make_dataset(ShapeWorld(128), {"train": 2, "valid": 1}, tmp_path / "data", preset="large", seed=0)
+    data = make_dataset(
+        DatasetRecipe(ShapeWorld(128), {"train": 2, "valid": 1}, preset="large", seed=0), tmp_path / "data"
+    )
     with pytest.raises(UserError) as refused:
         train("umbra", run=tmp_path / "run", init="umbra", data=data, steps=1, device="cpu")
     said = str(refused.value)

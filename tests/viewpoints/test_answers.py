@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 import viewslots
 from viewslots.data.dataset import SceneDataset
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.experiments import experiment
@@ -138,7 +138,7 @@ def test_the_plain_loader_collates_scenes(folder: Path, reader: Reader, workers:
 def test_scenes_know_their_cameras(reader: Reader, tmp_path: Path) -> None:
     """In pictures of half the size; where a model sees the scenes, cameras are not among what it sees."""
     world = TinyClevrWorld(views=2)
-    folder = make_dataset(world, {"train": 2}, tmp_path / "set", preset="tiny-clevr", seed=0)
+    folder = make_dataset(DatasetRecipe(world, {"train": 2}, preset="tiny-clevr", seed=0), tmp_path / "set")
     drawn = [world.sample(0, "train", index) for index in range(2)]
     (batch,) = DataLoader(viewslots.Scenes(folder, size=16, truth=True), batch_size=2)
     position = np.array([scene.cameras for scene in drawn], np.float32)

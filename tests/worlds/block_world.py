@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.scenes.world import FLAT_KEYS
 from viewslots.types import Pictures
 
@@ -64,4 +64,4 @@ class BlockWorld:
 
 
 def make_blocks(folder: Path, views: int = 5) -> Path:
-    return make_dataset(BlockWorld(views), {"test1": 3}, folder, preset="blocks", seed=0)
+    return make_dataset(DatasetRecipe(BlockWorld(views), {"test1": 3}, preset="blocks", seed=0), folder)

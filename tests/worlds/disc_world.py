@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.store import Store
 from viewslots.scenes.world import FLAT_KEYS
 from viewslots.types import Pictures
@@ -91,4 +91,4 @@ class DiscWorld:
 
 
 def disc_store(folder: Path, preset: str = "clevr-m1") -> Store:
-    return Store.open(make_dataset(DiscWorld(), COUNTS, folder, preset=preset, seed=5))
+    return Store.open(make_dataset(DatasetRecipe(DiscWorld(), COUNTS, preset=preset, seed=5), folder))

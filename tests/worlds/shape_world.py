@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.scenes.world import FLAT_KEYS
 from viewslots.types import Pictures
 
@@ -79,4 +79,4 @@ def make_shapes(
     preset: str = "shapes",
 ) -> Path:
     counts = {"train": train, "valid": valid}
-    return make_dataset(ShapeWorld(size, views), counts, folder, preset=preset, seed=0, shards=shards)
+    return make_dataset(DatasetRecipe(ShapeWorld(size, views), counts, preset=preset, seed=0, shards=shards), folder)

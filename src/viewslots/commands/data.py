@@ -60,7 +60,7 @@ def make_data(
         shards: Folders that each split is spread over, for sets too large for one file; under torchrun each process
             writes its own.
     """
-    from viewslots.data.generate import finished_dataset, make_dataset
+    from viewslots.data.generate import DatasetRecipe, finished_dataset, make_dataset
     from viewslots.data.presets import data_preset
     from viewslots.ranks import joined_team, local_device
 
@@ -69,13 +69,13 @@ def make_data(
         raise UserError(f"--art: {preset} is made without outside art; leave it out")
     kind = pick_device(device)
     counts = chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes)
-    asked: dict[str, Any] = {"preset": preset, "seed": seed, "quality": quality, "art": art, "shards": shards}
     world, where = chosen.world(art) if size is None else sized_world(preset, size), local_device(kind)
+    recipe = DatasetRecipe(world, counts, preset, seed, quality, str(where), art, shards)
     with joined_team(where) as team, Progress("scenes", "rendering", team.first) as progress:
-        there = team.told(lambda: finished_dataset(world, counts, out, device=kind, **asked))
+        there = team.told(lambda: finished_dataset(recipe, out))
         if not there:
             at_once = batch if batch is not None else {"cpu": 8, "cuda": 64}[kind]
-            make_dataset(world, counts, out, device=str(where), batch=at_once, progress=progress, team=team, **asked)
+            make_dataset(recipe, out, batch=at_once, progress=progress, team=team)
     if team.first:
         if there:
             say(f"{out}: already complete, nothing to do; check-data verifies it")

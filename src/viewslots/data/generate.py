@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +20,82 @@ from viewslots.errors import UserError
 from viewslots.files import open_regular, sha256
 from viewslots.ranks import ALONE, Team
 from viewslots.scenes.world import World
-from viewslots.types import OnProgress
+from viewslots.types import OnProgress, Pictures
 
 DIFFERENT = 0.01
 """Share of values off by more than 1 from which on two pictures show different things."""
 
 
+@dataclass(frozen=True)
+class DatasetRecipe:
+    """Everything that a data set is made from."""
+
+    world: World
+    counts: Mapping[str, int]
+    """Scenes of each split; splits with 0 are left out."""
+    preset: str
+    seed: int
+    quality: str = "fast"
+    device: str = "cpu"
+    art: Path | None = None
+    """Where the world's pictures come from, if not from us; it goes on record."""
+    shards: int = 1
+    """Folders that each split is spread over."""
+
+    def plan(self) -> DatasetPlan:
+        if not -(2**63) <= self.seed < 2**63:
+            raise UserError("seed: expected a 64-bit integer")
+        for split, count in self.counts.items():
+            if count < 0:
+                raise UserError(f"split {split}: {count} scenes asked for, but the number must not be negative")
+        world = self.world
+        splits = {split: SplitPlan(count, world.slots(split)) for split, count in self.counts.items() if count}
+        if not splits:
+            raise UserError("no scenes asked for: give at least one split a number of scenes")
+        plan = DatasetPlan(
+            generator=f"viewslots {__version__}",
+            preset=self.preset,
+            seed=self.seed,
+            quality=self.quality,
+            # Pixels agree across devices of one kind only: a set begun on the CPU is not finished on a GPU.
+            device=self.device.split(":")[0],
+            source=None,
+            art=None if self.art is None else art_record(self.art),
+            views=world.views,
+            height=world.height,
+            width=world.width,
+            splits=splits,
+            keys=tuple(key for key in KEYS if key in world.keys),
+        )
+        return plan.sharded(self.shards)
+
+    def sampled(self, split: str, first: int, last: int) -> list[Any]:
+        return [self.world.sample(self.seed, split, index) for index in range(first, last)]
+
+    def rendered(self, scenes: list[Any], slots: int) -> Pictures:
+        return self.world.render(scenes, slots, self.device, self.quality)
+
+
 def make_dataset(
-    world: World,
-    counts: Mapping[str, int],
+    recipe: DatasetRecipe,
     out: str | Path,
     *,
-    preset: str,
-    seed: int,
-    quality: str = "fast",
-    device: str = "cpu",
     batch: int = 16,
-    art: Path | None = None,
-    shards: int = 1,
     progress: OnProgress | None = None,
     team: Team = ALONE,
 ) -> Path:
-    """Render `counts` scenes a split into the folder `out`; after an interruption the same call finishes it.
+    """Render it into the folder `out`; after an interruption the same call finishes it.
 
-    Splits with 0 scenes are left out. `art` is where the world's pictures come from, if not from us; it goes on record.
-    `shards`: folders that each split is spread over.
     All ranks of a team render, and the bytes are those of one process.
     """
-    plan = _plan(world, counts, preset, seed, quality, device, art).sharded(shards)
+    plan = recipe.plan()
     if batch < 1:
         raise UserError(f"batch is {batch}, but must be at least 1 scene")
     report = progress or (lambda done, total: None)
 
     def rendered(job: Job) -> Made:
-        scenes = [world.sample(seed, job.part.split, index) for index in range(job.first, job.last)]
-        pictures = world.render(scenes, plan.splits[job.part.split].slots, device, quality)
+        scenes = recipe.sampled(job.part.split, job.first, job.last)
+        pictures = recipe.rendered(scenes, plan.splits[job.part.split].slots)
         return dict(vars(pictures)), [scene.to_dict() for scene in scenes]
 
     with ExitStack() as stack:
@@ -63,7 +104,7 @@ def make_dataset(
         def begin() -> Mapping[str, Done]:
             nonlocal writer
             writer = stack.enter_context(StoreWriter(out, plan))
-            _require_same_scenes(writer, world, seed, quality, device)
+            _require_same_scenes(writer, recipe)
             report(sum(map(writer.done, plan.splits)), sum(split.scenes for split in plan.splits.values()))
             return writer.begun
 
@@ -81,25 +122,13 @@ def _jobs(plan: DatasetPlan, begun: Mapping[str, Done], batch: int) -> list[Job]
     ]
 
 
-def finished_dataset(
-    world: World,
-    counts: Mapping[str, int],
-    out: str | Path,
-    *,
-    preset: str,
-    seed: int,
-    quality: str = "fast",
-    device: str = "cpu",
-    art: Path | None = None,
-    shards: int = 1,
-) -> bool:
-    """Whether the very data set that is asked for is there already, perhaps made by another version."""
+def finished_dataset(recipe: DatasetRecipe, out: str | Path) -> bool:
+    """Whether the very data set is there already, perhaps made by another version."""
     folder = Path(out)
     if not (folder / META).is_file() or (folder / MAKING).exists():
         return False
     there = Store.open(folder).meta.plan
-    asked = _plan(world, counts, preset, seed, quality, device, art).sharded(shards)
-    return there == replace(asked, generator=there.generator)
+    return there == replace(recipe.plan(), generator=there.generator)
 
 
 def art_record(path: Path) -> Source:
@@ -111,43 +140,15 @@ def art_record(path: Path) -> Source:
     return Source(path.name, sum(file.stat().st_size for file in files), hashlib.sha256(listing.encode()).hexdigest())
 
 
-def _plan(
-    world: World, counts: Mapping[str, int], preset: str, seed: int, quality: str, device: str, art: Path | None
-) -> DatasetPlan:
-    if not -(2**63) <= seed < 2**63:
-        raise UserError("seed: expected a 64-bit integer")
-    for split, count in counts.items():
-        if count < 0:
-            raise UserError(f"split {split}: {count} scenes asked for, but the number must not be negative")
-    splits = {split: SplitPlan(count, world.slots(split)) for split, count in counts.items() if count}
-    if not splits:
-        raise UserError("no scenes asked for: give at least one split a number of scenes")
-    return DatasetPlan(
-        generator=f"viewslots {__version__}",
-        preset=preset,
-        seed=seed,
-        quality=quality,
-        # Pixels agree across devices of one kind only: a set begun on the CPU is not finished on a GPU.
-        device=device.split(":")[0],
-        source=None,
-        art=None if art is None else art_record(art),
-        views=world.views,
-        height=world.height,
-        width=world.width,
-        splits=splits,
-        keys=tuple(key for key in KEYS if key in world.keys),
-    )
-
-
-def _require_same_scenes(writer: StoreWriter, world: World, seed: int, quality: str, device: str) -> None:
+def _require_same_scenes(writer: StoreWriter, recipe: DatasetRecipe) -> None:
     """Rules, or art that a world was given, may have changed since the folder was begun: its last scenes tell."""
     for split, plan in writer.plan.splits.items():
         begun = [part for part in writer.plan.parts(split) if writer.begun[part.folder].scenes]
         for part in begun[-1:]:
             done = writer.begun[part.folder]
             last = part.first + done.scenes - 1
-            scene = world.sample(seed, split, last)
-            image = world.render([scene], plan.slots, device, quality).image[0]
+            (scene,) = recipe.sampled(split, last, last + 1)
+            image = recipe.rendered([scene], plan.slots).image[0]
             described = _last_description(writer.path / part.folder / DESCRIPTIONS, done.described_bytes)
             if described != _plain(scene) or _differ(image, writer.path / part.folder / "image.npy", done.scenes - 1):
                 raise UserError(

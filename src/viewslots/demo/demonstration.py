@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.data.dataset import SceneDataset
-from viewslots.data.generate import make_dataset
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, LastViews
@@ -173,7 +173,7 @@ def demo_scenes(data: Path, seed: int, scenes: int, progress: OnProgress) -> Sto
             return store
         raise UserError(f"{data}: holds another data set; remove it, or choose another --out")
     world = data_preset(PRESET).world(None)
-    make_dataset(world, {SPLIT: scenes}, data, preset=PRESET, seed=seed, batch=1, progress=progress)
+    make_dataset(DatasetRecipe(world, {SPLIT: scenes}, preset=PRESET, seed=seed), data, batch=1, progress=progress)
     return Store.open(data)
 
 
