@@ -591,6 +591,8 @@ def test_the_start_counts(trained: Path, others: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "best.json").read_text())["step"] == 0
     kept, start = load_run(tmp_path / "run").state_dict(), load_run(trained).state_dict()
     assert all(torch.equal(kept[name], value) for name, value in start.items() if not name.startswith("nvil."))
+    train(NAME, data=others, run=tmp_path / "next", init=str(tmp_path / "run"), **TUNE | {"steps": 1})
+    assert json.loads((tmp_path / "next" / "config.json").read_text())["config"]["init_step"] == 0
 
 
 @pytest.mark.parametrize("steps", [0, 2, 18])

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
 from viewslots.files import FIRST, shown
-from viewslots.methods.config import Bound, check_fields, from_values, frozen
+from viewslots.methods.config import Bound, Whole, check_fields, from_values, frozen
 from viewslots.methods.contract import Precision
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.registry import trainable_class
@@ -58,7 +58,7 @@ class RunSettings:
     """Whether it starts from a trained model of its own kind: the start is then validated too, and may be the best."""
     first: "RunSettings | None" = None
     """The stage before, whose best model this one starts from; its folder is first/ of this one's."""
-    init_step: int | None = None
+    init_step: Whole | None = None
     """The step that the first weights had in their own run; None where nothing tells."""
 
     section, later = "run", frozenset({"tunes", "first", "init_step"})
