@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from viewslots.explorer.middleware import BURST, MOST_QUESTION, AccessMiddleware, RateLimit
 from viewslots.explorer.uploads import SMALLEST, Waiting, forget_uploads
+from viewslots.viewpoints.photos import MOST_BYTES
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
 
@@ -42,13 +42,17 @@ def asked(
     body: bytes = b"",
     host: str = "127.0.0.1:7860",
     client: str = "127.0.0.1",
+    port: int = 7860,
+    wait: float = 0.0,
     **headers: str,
 ) -> tuple[int, bytes, dict[str, str]]:
+    """`wait`: how long the server goes on after the answer."""
     given = {"host": host, "content-length": str(len(body))} | {
         name.replace("_", "-"): text for name, text in headers.items()
     }
     pairs = [(name.encode(), text.encode()) for name, text in given.items() if text]
-    parts = [body[start : start + 1000] for start in range(0, len(body), 1000)] or [b""]
+    step = max(1000, len(body) // 10)
+    parts = [body[start : start + step] for start in range(0, len(body), step)] or [b""]
     messages = [
         {"type": "http.request", "body": part, "more_body": place + 1 < len(parts)} for place, part in enumerate(parts)
     ]
@@ -62,7 +66,12 @@ def asked(
 
     path, _, query = path.partition("?")
     scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": pairs}
-    asyncio.run(guard({**scope, "client": (client, 1)}, receive, send))
+
+    async def answered() -> None:
+        await guard({**scope, "client": (client, 1), "server": ("127.0.0.1", port)}, receive, send)
+        await asyncio.sleep(wait)
+
+    asyncio.run(answered())
     replied = {name.decode(): text.decode() for name, text in sent[0]["headers"]}
     return sent[0]["status"], sent[1]["body"], replied
 
@@ -144,8 +153,25 @@ def test_a_server_for_all_asks_for_a_token(tmp_path: Path) -> None:
     known = cookie.split(";")[0]
     assert asked(guard, "GET", "/", host=host, cookie=f"other=1; {known}")[0] == 200
     assert asked(guard, "POST", JOIN, question({}), host=host, cookie=known)[0] == 200
-    for wrong in ("viewslots=s3cre", "viewslots=", "s3cret", "viewslots", ";;=,\x01"):
+    for beside in ('prefs={"a":1}', "a=hello world", "\u00e9=[", ";;=,\x01"):  # cookies of other programs
+        for both in (f"{beside}; {known}", f"{known};{beside}"):
+            assert asked(guard, "GET", "/", host=host, cookie=both)[0] == 200
+    for wrong in (known[:-1], known.partition("=")[0], f"{known}x", f"x{known}", "s3cret", ";;=,\x01"):
         assert asked(guard, "GET", "/", host=host, cookie=wrong)[0] == 401
+
+
+def test_two_servers_of_one_host_do_not_lock_each_other_out(tmp_path: Path) -> None:
+    """A browser sends the cookies of a host to all of its ports; one of the same name replaces another."""
+    jar: dict[str, str] = {}
+    servers = {port: guarding(tmp_path, token=f"secret-{port}") for port in (7860, 7900)}
+    for port, guard in servers.items():
+        _, _, headers = asked(guard, "GET", f"/?token=secret-{port}", port=port)
+        name, _, value = headers["set-cookie"].split(";")[0].partition("=")
+        jar[name] = value
+    cookies = "; ".join(f"{name}={value}" for name, value in jar.items())
+    for port, guard in servers.items():
+        assert asked(guard, "GET", "/", port=port, cookie=cookies)[0] == 200
+    assert asked(servers[7860], "GET", "/", port=7900, cookie=cookies)[0] == 401
 
 
 def test_a_question_arrives_whole(guard: AccessMiddleware) -> None:
@@ -217,14 +243,29 @@ def test_a_form_has_a_few_files(guard: AccessMiddleware, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_is_too_large_is_not_kept_in_part(tmp_path: Path) -> None:
+    guard = replace(guarding(tmp_path, most_upload=2 * MOST_BYTES), waiting=Waiting(tmp_path, 10**9, 10**9))
+    most = b"\0" * MOST_BYTES
+    status, body, _ = asked(guard, "POST", UPLOAD, form(b"x", most + b"\0"), **FORM)
+    assert (status, body) == (400, b"picture 2: larger than 20 MB; save it smaller")
+    assert list(tmp_path.iterdir()) == []
+    places = json.loads(asked(guard, "POST", UPLOAD, form(b"x", most), **FORM)[1])
+    assert [Path(place).stat().st_size for place in places] == [1, MOST_BYTES]
+
+
+def test_uploads_that_nobody_reads_go_by_themselves(guard: AccessMiddleware, tmp_path: Path) -> None:
+    guard = replace(guard, left_over=0.05)
+    assert asked(guard, "POST", UPLOAD, form(b"x", b"y"), **FORM)[0] == 200
+    assert len(list(tmp_path.iterdir())) == 2
+    forget_uploads(list(tmp_path.iterdir()), tmp_path)
+    assert asked(guard, "POST", UPLOAD, form(b"x", b"y"), wait=0.2, **FORM)[0] == 200
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_waiting_uploads_of_one_do_not_keep_others_out(guard: AccessMiddleware, tmp_path: Path) -> None:
     sent = [asked(guard, "POST", UPLOAD, form(b"x"), client="1.1.1.1", **FORM)[0] for _ in range(4)]
     assert sent == [200, 200, 503, 503]
     assert asked(guard, "POST", UPLOAD, form(b"x"), client="2.2.2.2", **FORM)[0] == 200
-    for path in tmp_path.iterdir():
-        os.utime(path, (0, 0))  # nobody has read them for a long time
-    assert asked(guard, "POST", UPLOAD, form(b"x"), client="1.1.1.1", **FORM)[0] == 200
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_one_address_may_not_upload_all_the_time(guard: AccessMiddleware) -> None:
@@ -254,8 +295,10 @@ def test_nobody_is_waited_for_who_does_not_go_on(tmp_path: Path, path: str) -> N
 
 def test_one_tab_may_not_ask_all_the_time(guard: AccessMiddleware) -> None:
     guard = replace(guard, rate_limit=RateLimit(BURST, 1, clock=lambda: 0.0))
-    answers = [asked(guard, "POST", JOIN, question({}))[0] for _ in range(100)]
-    assert answers == [200] * BURST + [503] * (100 - BURST)
+    answers = [asked(guard, "POST", JOIN, question({})) for _ in range(100)]
+    assert [status for status, _, _ in answers] == [200] * BURST + [503] * (100 - BURST)
+    assert "too many clicks" in json.loads(answers[-1][1])["detail"]
+    assert answers[-1][2]["content-type"] == "application/json"
     assert asked(guard, "POST", JOIN, json.dumps({"session_hash": "another"}).encode())[0] == 200
 
 

@@ -16,9 +16,9 @@ from viewslots.errors import UserError
 from viewslots.explorer.controls import FIRST_SCENE, PICTURES
 from viewslots.explorer.opened import (
     MOST_NUMBER,
-    Facts,
     Opened,
     PairFact,
+    SceneFacts,
     distinct,
     facts_of,
     fresh_scene,
@@ -116,6 +116,14 @@ def test_only_pairs_that_meet_are_told_and_compared(by_hand: Opened) -> None:
     assert facts_of(unknown, 0).pairs == (PairFact(0, 1, None),)
 
 
+def test_saved_numbers_are_those_of_the_page(by_hand: Opened) -> None:
+    """From 1, pictures and objects alike."""
+    told = facts_of(meeting(by_hand, [2.0, 1.0, 9.0]), 0).to_json()
+    assert told["picture"] == 1
+    assert told["pairs"] == [{"near": 1, "far": 2, "right": True}]
+    assert [(fact["index"], fact["name"]) for fact in told["objects"]] == [(1, "ball"), (2, "cube"), (3, None)]
+
+
 def test_pairs_in_words(by_hand: Opened) -> None:
     for order, word in (([2.0, 1.0, 9.0], "right"), ([1.0, 2.0, 9.0], "the other way")):
         shown = facts_panel(facts_of(meeting(by_hand, order), 0), edited=False)
@@ -155,7 +163,7 @@ def test_the_panel_says_it_in_words(by_hand: Opened) -> None:
     assert "It counts <b>3</b> objects, which is right. It missed: cone." in shown
     assert "nothing true" in shown
     assert "before your changes" not in shown
-    wrong = Facts(0, 1, 2, (), (), (), dict.fromkeys(METRICS, 0.5))
+    wrong = SceneFacts(0, 1, 2, (), (), (), dict.fromkeys(METRICS, 0.5))
     assert "It counts <b>1</b> object, but <b>2</b> can be seen." in facts_panel(wrong, edited=True)
     assert "before your changes" in facts_panel(wrong, edited=True)
 

@@ -22,6 +22,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, BrowserType, Page, expect
 
+from viewslots.explorer.controls import asset
+
 FLAGS = ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
 PATIENCE = 30_000
 """Milliseconds; only for machines under load. Nothing here measures time."""
@@ -224,6 +226,20 @@ def test_a_late_answer_does_not_move_the_pad_back(explorer: Page) -> None:
     changed(explorer, start)
     expect(explorer.locator("#direction-1 input[type=number]")).to_have_value("-1.5")
     expect(pad).to_have_attribute("data-x", "-1.5")
+
+
+def test_a_scene_that_begins_afresh_moves_the_pad(page: Page) -> None:
+    """Though a move of it was never answered: the server had forgotten the page. A late answer still does not."""
+    page.set_content('<div id="root"><div class="vs-pad"><svg class="vs-known"><polygon/></svg>')
+    page.evaluate(f"""() => {{
+        document.querySelector('.vs-pad').innerHTML += '<div class="vs-marks"></div><div class="vs-dot"></div>';
+        const element = document.querySelector('#root'), trigger = () => {{}};
+        const props = window.props = {{ value: [0, 0] }}, watch = (name, changed) => window.changed = changed;
+        {asset("pad.js").replace("REACH", "3")} }}""")
+    page.locator(".vs-pad").dispatch_event("keydown", {"key": "ArrowRight", "bubbles": True})
+    for answer, shown_at in (([1, 2, 0, True, [], []], "0.15"), ([1, 2, None, True, [], []], "1")):
+        page.evaluate("value => { window.props.value = value; window.changed(); }", answer)
+        assert page.locator(".vs-pad").get_attribute("data-x") == shown_at
 
 
 def test_dragging_the_pad(explorer: Page) -> None:

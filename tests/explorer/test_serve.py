@@ -1,12 +1,16 @@
 """The command before there is a page: a missing package, ports, models."""
 
 import ast
+import contextlib
 import importlib.util
+import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,8 +136,54 @@ def test_what_a_killed_server_left_goes_at_the_next_start(tmp_path: Path, monkey
     assert not kept.exists()
 
 
+def test_a_server_that_starts_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one looks for leftovers between the making of the folder and its lock; old empty ones go."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = tmp_path / f"{serve.PREFIX}killed"
+    killed.mkdir()
+    os.utime(killed, (0, 0))
+
+    class Slow(tempfile.TemporaryDirectory[str]):
+        def __enter__(self) -> str:
+            other = threading.Thread(target=serve.clear_leftovers)
+            other.start()
+            other.join()
+            return super().__enter__()
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", Slow)
+    with serve.own_folder() as folder:
+        assert folder.exists()
+        assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_an_address_of_the_new_kind(tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without brackets; and where 127.0.0.1 has the port already, one line says so."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", "")  # and as before afterwards
+    monkeypatch.setenv("GRADIO_ANALYTICS_ENABLED", "")
+    monkeypatch.setattr(serve, "own_folder", lambda: contextlib.nullcontext(tmp_path))
+    monkeypatch.setattr(serve, "stop_signals", lambda: contextlib.nullcontext(stopped))
+    monkeypatch.setattr(serve, "clear_leftovers", lambda: None)
+    stopped, answers = threading.Event(), []
+
+    def ready(address: str) -> None:
+        stopped.set()
+        answers.append((address, urllib.request.urlopen(address).status))
+
+    try:
+        port = free_port("::1", 0)
+    except UserError:
+        pytest.skip("this machine has no IPv6")
+    for host in ("::1", "[::1]"):
+        serve.serve(reader, None, host, port, ready)
+    assert answers == [(f"http://[::1]:{port}", 200)] * 2
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(UserError, match=f"::1, port {port}"):
+        free_port("::1", port)
+
+
 def test_addresses() -> None:
     assert serve.address_of("localhost", 7, None) == "http://127.0.0.1:7"
+    assert serve.address_of("127.0.0.1", 7, None) == "http://127.0.0.1:7"
+    assert serve.address_of("::1", 7, None) == "http://[::1]:7"
     assert serve.address_of("0.0.0.0", 7, "abc") == "http://0.0.0.0:7/?token=abc"
     assert serve.address_of("fe80::1", 7, "abc") == "http://[fe80::1]:7/?token=abc"
 

@@ -6,14 +6,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
+import gradio as gr
 import numpy as np
 import pytest
 import torch
 from noise_scenes import opened_by
 
 from viewslots.errors import UserError
+from viewslots.explorer import session as session_module
+from viewslots.explorer.app import Explorer, Page
 from viewslots.explorer.opened import Opened
 from viewslots.explorer.paint import SIDE
 from viewslots.explorer.session import (
@@ -413,9 +418,9 @@ class Clock:
 
 def test_every_tab_has_its_own_table(opened: Opened, other: Opened) -> None:
     sessions = Sessions(lambda: opened)
-    with sessions.session("a") as mine:
+    with sessions.begun("a") as mine:
         mine.open(other)
-    with sessions.session("b") as theirs:
+    with sessions.begun("b") as theirs:
         assert theirs.table.opened is opened
     with sessions.session("a") as again:
         assert again is mine
@@ -426,30 +431,35 @@ def test_the_longest_unused_goes_first(opened: Opened) -> None:
     sessions = Sessions(lambda: opened, most=2)
     kept = {}
     for key in ("a", "b", "a", "c"):
-        with sessions.session(key) as session:
+        with sessions.begun(key) as session:
             kept[key] = session
     assert len(sessions) == 2
+    with pytest.raises(UserError, match="open one"), sessions.session("b"):
+        pass
+    assert len(sessions) == 2  # whoever has been away drives nobody else out
     for key, lives in (("a", True), ("c", True), ("b", False)):
-        with sessions.session(key) as session:
+        with sessions.begun(key) as session:
             assert (session is kept[key]) == lives
 
 
 def test_idle_tabs_are_dropped(opened: Opened) -> None:
     clock = Clock()
     sessions = Sessions(lambda: opened, idle=10, clock=clock)
-    with sessions.session("a"):
+    with sessions.begun("a"):
         pass
     clock.now = 9
-    with sessions.session("b"):
+    with sessions.begun("b"):
         assert len(sessions) == 2
     clock.now = 11
     with sessions.session("b"):
         assert len(sessions) == 1
+    with pytest.raises(UserError, match="away for too long"), sessions.session("a"):
+        pass
 
 
 def test_a_closed_tab_is_forgotten(opened: Opened) -> None:
     sessions = Sessions(lambda: opened)
-    with sessions.session("a"):
+    with sessions.begun("a"):
         pass
     sessions.drop("a")
     sessions.drop("never there")
@@ -460,7 +470,7 @@ def test_two_questions_of_a_tab_wait_for_each_other(opened: Opened, other: Opene
     """Added objects and their number are read and written: without the lock some would be lost."""
     made = []
     sessions = Sessions(lambda: made.append(1) or opened)
-    with sessions.session("a") as session:
+    with sessions.begun("a") as session:
         session.open_second(other)
 
     def add(turn: int) -> None:
@@ -486,7 +496,58 @@ def test_a_first_scene_that_fails_leaves_room_for_another_try(opened: Opened) ->
         return answer
 
     sessions = Sessions(first)
-    with pytest.raises(UserError), sessions.session("a"):
+    with pytest.raises(UserError), sessions.begun("a"):
         pass
-    with sessions.session("a") as session:
+    with sessions.begun("a") as session:
         assert session.table.opened is opened
+
+
+def test_a_tab_that_was_away_is_told_so(reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing moves on its page until it opens a scene again, and that paints all of it anew."""
+    notes: list[str] = []
+    monkeypatch.setattr(gr, "Warning", lambda text, title: notes.append(text))
+    with gr.Blocks():
+        page = Page(Explorer(reader, None, tmp_path))
+    tab = SimpleNamespace(session_hash="a", client=None)
+    first = page.opening(page.load)(tab)
+    assert first[page.camera.pad][2] is None
+    assert page.answering(page.go_to)(tab, [1.0, 1.0, 7])[page.camera.pad][2] == 7
+    again = page.opening(page.open_scene)(tab, 5, 2)
+    assert page.look.mode not in again  # its user may have chosen another meanwhile
+    assert again[page.camera.pad][2] == 7
+    page.sessions.drop("a")
+    refused = [
+        lambda: page.answering(page.go_to)(tab, [1.0, 1.0, 8]),
+        lambda: page.answering(page.look_as)(tab, "X-ray"),
+        lambda: page.opening(page.open_second)(tab, 17),
+        lambda: page.opening(page.open_scene)(tab, -1, 2),  # begins a session, and must not keep it
+        lambda: page.answering(page.go_to_picture)(tab, 0),
+    ]
+    assert [ask() for ask in refused] == [gr.skip()] * 5
+    assert ["away for too long" in note for note in notes] == [True, True, True, False, True]
+    back = page.opening(page.open_scene)(tab, 5, 2)
+    assert "Imagined scene 5" in back[page.look.picture]
+    assert back[page.look.mode] == "Picture"
+    assert back[page.camera.pad][2] is None  # the pad forgets the move that was refused
+    assert page.answering(page.go_to_picture)(tab, 1)
+
+
+def test_a_tab_that_lost_its_connection_may_stand_in_line_again(
+    reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "LOOK_UP", 0.01)
+    notes: list[str] = []
+    monkeypatch.setattr(gr, "Warning", lambda text, title: notes.append(text))
+    with gr.Blocks():
+        page = Page(Explorer(reader, None, tmp_path))
+    tabs = [SimpleNamespace(session_hash=name, client=None) for name in ("a", "b")]
+    page.closed(tabs[0])
+    with ThreadPoolExecutor(2) as pool:
+        with page.turns.turn("another"):
+            answers = [pool.submit(page.opening(page.load), tab) for tab in tabs]
+            while len(page.turns._line) < 3:
+                time.sleep(0.01)
+            page.closed(tabs[1])
+            assert answers[1].result(30) == gr.skip()
+        assert page.look.picture in answers[0].result(30)
+    assert notes == ["nobody waits for this any more"]

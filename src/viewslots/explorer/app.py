@@ -17,7 +17,7 @@ from viewslots.errors import UserError
 from viewslots.explorer import panels
 from viewslots.explorer.controls import FIRST_SCENE, PICTURES, WAYS, laid_out
 from viewslots.explorer.middleware import RateLimit
-from viewslots.explorer.opened import Opened, Scenes, open_numbered, open_photos
+from viewslots.explorer.opened import NumberedScenes, Opened, open_numbered, open_photos
 from viewslots.explorer.session import MOST_IN_LINE, REACH, Session, Sessions, Turns
 from viewslots.explorer.uploads import forget_uploads, read_uploads
 from viewslots.viewpoints.scene import Reader
@@ -55,7 +55,7 @@ class Explorer:
     """What the page is about."""
 
     reader: Reader
-    world: Scenes | None
+    world: NumberedScenes | None
     """Where its numbered scenes come from; None: the model imagines them."""
     uploads: Path
     """Where the framework puts uploads until they are read."""
@@ -90,7 +90,8 @@ class Page:
         values = [round(min(max(value, -REACH), REACH), 3) for value in session.coordinates()]
         on_pad = [*values, 0.0][:2]
         sliders = dict(zip(self.camera.sliders, values, strict=False))
-        return {self.camera.pad: [*on_pad, session.pad_moves, True, session.marks(), session.horizon()]} | sliders
+        moves = None if session.new else session.pad_moves
+        return {self.camera.pad: [*on_pad, moves, True, session.marks(), session.horizon()]} | sliders
 
     def after_move(self, session: Session, *untouched: Any) -> Update:
         """Sliders are left alone by their own moves: their user may already be further on. The pad knows by itself."""
@@ -123,6 +124,7 @@ class Page:
             self.look.notice: panels.notice(session),
             self.scene.files: None,
             **self.after_second(session),
+            **({self.look.mode: session.table.mode} if session.new else {}),
         }
 
     def after_second(self, session: Session) -> Update:
@@ -241,15 +243,18 @@ class Page:
         gr.on([button.click], self.answering(bound(self.edit, operation)), inputs, outputs, **QUICK)
 
     def opening(self, answer: Answer, rate_limit: RateLimit | None = None) -> Callable[..., Any]:
-        """`answering` for what takes seconds: one after another, and not for tabs that were closed meanwhile."""
+        """`answering` for what takes seconds: one after another, and not for tabs that were closed meanwhile. A tab
+        without a session gets one, but not by a second scene: its page may show a first one."""
 
         def opened(request: gr.Request, *values: Any) -> Any:
             tab, address = str(request.session_hash), str(request.client and request.client.host)
+            closed = self.gone.count(tab)  # a tab that lost its connection for a while comes back
+            held = self.sessions.session if answer == self.open_second else self.sessions.begun
             try:
                 if rate_limit is not None and not rate_limit.allows(tab):
                     raise UserError("that was too fast; wait a second before you open another scene")
-                turn = self.turns.turn(address, lambda: tab in self.gone)
-                with turn, self.sessions.session(tab) as session, self.pace.measured():
+                turn = self.turns.turn(address, lambda: self.gone.count(tab) > closed)
+                with turn, held(tab) as session, self.pace.measured():
                     return answer(session, *values)
             except UserError as error:
                 gr.Warning(escape(str(error)), title="That did not work")

@@ -14,13 +14,12 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from viewslots.errors import UserError
-from viewslots.explorer.uploads import Waiting, owner_of, stored
+from viewslots.explorer.uploads import LEFT_OVER, TooBusy, Waiting, forget_uploads, owner_of, stored
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -47,7 +46,7 @@ PATIENCE, UPLOAD_PATIENCE = 10.0, 120.0
 """Seconds within which a request, or an upload, must have arrived whole."""
 UPLOADS_IN_A_ROW, UPLOADS_PER_SECOND = 12, 0.5
 """Of one address."""
-COOKIE, JSON = "viewslots", "application/json"
+JSON, PLAIN = "application/json", "text/plain; charset=utf-8"
 LOOPBACK = frozenset(["127.0.0.1", "localhost", "::1", "[::1]"])
 HEADERS = {
     "content-security-policy": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
@@ -84,9 +83,9 @@ class RateLimit:
 class Refusal(Exception):
     """An answer instead of the page's."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, kind: str = PLAIN) -> None:
         super().__init__(text)
-        self.status, self.text = status, text
+        self.status, self.text, self.kind = status, text, kind
 
 
 @dataclass(frozen=True)
@@ -109,6 +108,8 @@ class AccessMiddleware:
     upload_limit: RateLimit = field(default_factory=lambda: RateLimit(UPLOADS_IN_A_ROW, UPLOADS_PER_SECOND))
     """Of the uploads of one address."""
     patience: tuple[float, float] = (PATIENCE, UPLOAD_PATIENCE)
+    left_over: float = LEFT_OVER
+    """Seconds after which an upload that nobody has read is thrown away."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -119,7 +120,7 @@ class AccessMiddleware:
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
             self.check_host(headers.get("host", ""))
             check_address(scope["method"], scope["path"])
-            if self.token is not None and scope["path"] != STARTUP and not knows(self.token, headers):
+            if self.token is not None and scope["path"] != STARTUP and not knows(self.token, scope, headers):
                 return await self.admit(scope, send)
             if scope["path"] == PROGRESS:  # of uploads that the framework takes: there are none
                 return await reply(with_headers(send), 200, 'data: {"msg": "done"}\n\n', "text/event-stream")
@@ -130,14 +131,14 @@ class AccessMiddleware:
                 return await self.take_upload(scope, headers, receive, send)
             receive = await self.question(scope["path"], headers, receive)
         except Refusal as refusal:
-            return await refuse(send, refusal)
+            return await reply(send, refusal.status, refusal.text, refusal.kind)
         await self.app(scope, receive, with_headers(send))
 
     async def question(self, path: str, headers: dict[str, str], receive: Receive) -> Receive:
         """The whole of it, or it is refused: nobody is waited for who does not go on."""
         body = await self.in_time(whole_body(receive, body_length(headers, MOST_QUESTION)), self.patience[0])
         if path == JOIN and not self.rate_limit.allows(asking_tab(body)):
-            raise Refusal(503, '{"detail": "too many clicks at once; try again"}')
+            raise Refusal(503, json.dumps({"detail": "too many clicks at once; try again"}), JSON)
         return replayed(body, receive)
 
     async def take_upload(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
@@ -152,8 +153,11 @@ class AccessMiddleware:
                 stream = parts_of(receive, length)
                 coming = stored(Headers(scope=scope), stream, self.folder, owner)
                 places = await self.in_time(coming, self.patience[1])
+        except TooBusy as error:
+            raise Refusal(503, str(error)) from error
         except UserError as error:
-            raise Refusal(503 if "waiting" in str(error) else 400, str(error)) from error
+            raise Refusal(400, str(error)) from error
+        asyncio.get_running_loop().call_later(self.left_over, forget_uploads, places, self.folder)
         await reply(with_headers(send), 200, json.dumps(places), JSON)
 
     @staticmethod
@@ -169,7 +173,7 @@ class AccessMiddleware:
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         if scope["path"] != "/" or not hmac.compare_digest(given.encode(), self.token.encode()):
             raise Refusal(401, "open the address that `viewslots explore` printed: it has a token")
-        cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        cookie = f"{cookie_name(scope)}={self.token}; Path=/; HttpOnly; SameSite=Strict"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
@@ -182,13 +186,16 @@ class AccessMiddleware:
             raise Refusal(421, "this page answers to 127.0.0.1 and localhost alone")
 
 
-def knows(token: str, headers: dict[str, str]) -> bool:
-    found = SimpleCookie()
-    try:
-        found.load(headers.get("cookie", ""))
-    except CookieError:
-        return False
-    return COOKIE in found and hmac.compare_digest(found[COOKIE].value.encode(), token.encode())
+def cookie_name(scope: Scope) -> str:
+    """By the port: a browser keeps one jar for all ports of a host, and each of them may have an explorer."""
+    server = scope.get("server")
+    return f"viewslots-{server[1] if server else 0}"
+
+
+def knows(token: str, scope: Scope, headers: dict[str, str]) -> bool:
+    """Other cookies of the host may hold anything but a semicolon."""
+    ours = f"{cookie_name(scope)}={token}".encode()
+    return any(hmac.compare_digest(one.strip().encode(), ours) for one in headers.get("cookie", "").split(";"))
 
 
 def client_of(scope: Scope) -> str:
@@ -282,12 +289,6 @@ def with_headers(send: Send) -> Send:
         await send(message)
 
     return sent
-
-
-async def refuse(send: Send, refusal: Refusal) -> None:
-    await reply(
-        send, refusal.status, refusal.text, JSON if refusal.text.startswith("{") else "text/plain; charset=utf-8"
-    )
 
 
 async def reply(send: Send, status: int, text: str, kind: str) -> None:

@@ -29,7 +29,7 @@ MOST_PICTURES = 6
 SCREEN = 1280
 """Pixels of the longer side of photos that are kept for a tab."""
 
-Scenes = World | SplitArrays
+NumberedScenes = World | SplitArrays
 """Where numbered scenes come from: rendered, or out of a data set."""
 
 
@@ -110,7 +110,7 @@ class Opened:
     """The true objects in words."""
     truth: SceneTruth | None = None
     warning: str | None = None
-    known: "dict[int, Facts]" = field(default_factory=dict, init=False, repr=False)
+    known: "dict[int, SceneFacts]" = field(default_factory=dict, init=False, repr=False)
     """What has been found out about each picture, which never changes."""
 
     @property
@@ -118,14 +118,14 @@ class Opened:
         assert self.scene.images is not None  # nothing is opened that was not seen
         return self.scene.images
 
-    def facts(self, picture: int) -> "Facts":
+    def facts(self, picture: int) -> "SceneFacts":
         """Found once for each picture."""
         if picture not in self.known:
             self.known[picture] = facts_of(self, picture)
         return self.known[picture]
 
 
-def open_numbered(reader: Reader, scenes: Scenes | None, number: int, pictures: int) -> Opened:
+def open_numbered(reader: Reader, scenes: NumberedScenes | None, number: int, pictures: int) -> Opened:
     """Let the model read the pictures of scene `number`; without scenes, of one that it imagines."""
     pictures = 1 if reader.single else pictures
     if scenes is None:
@@ -202,7 +202,7 @@ class PairFact:
 
 
 @dataclass(frozen=True)
-class Facts:
+class SceneFacts:
     picture: int
     found: int
     true_count: int | None
@@ -219,17 +219,22 @@ class Facts:
     """False where the pictures are unlike what the model knows."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Pictures and objects are counted from 1, as on the page."""
+        return asdict(self) | {
+            "picture": self.picture + 1,
+            "objects": [asdict(fact) | {"index": fact.index + 1} for fact in self.objects],
+            "pairs": [asdict(pair) | {"near": pair.near + 1, "far": pair.far + 1} for pair in self.pairs],
+        }
 
 
-def facts_of(opened: Opened, picture: int) -> Facts:
+def facts_of(opened: Opened, picture: int) -> SceneFacts:
     """Of the scene as it was inferred, seen from the viewpoint of one of its pictures."""
     scene, view, truth = opened.scene, opened.rebuilt[picture], opened.truth
     answer = decomposition_of(scene, opened.rebuilt)
     stands_for = {} if truth is None else matched(answer, truth)
     names = {k: opened.names[g] for k, g in stands_for.items()}
     visible = [] if truth is None else visible_objects(truth)
-    return Facts(
+    return SceneFacts(
         picture=picture,
         found=scene.count,
         true_count=None if truth is None else len(visible),

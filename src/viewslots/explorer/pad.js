@@ -1,6 +1,6 @@
 // A two-dimensional pad that holds two numbers, moved by pointer or arrow keys. A third number counts its moves. Every
 // answer repeats the last move that the server has heard of; until the newest one has been heard of, answers come too
-// late, and the pad stays where the hand has put it. Listeners sit on the element around the pad, which stays when the
+// late, and the pad stays where the hand has put it. Without a count, the server begins afresh, and the pad with it. Listeners sit on the element around the pad, which stays when the
 // framework paints the inner part anew. A fifth value has the places of the
 // pictures, a sixth the line beyond which the model guesses. `element`, `props`, `trigger` and `watch` are the framework's.
 const reach = REACH;
@@ -24,7 +24,7 @@ const place = () => {
   if (places) marks = places;
   if (line) horizon = line;
   mark();
-  if (answered && count === moved[2]) heard = count;
+  if (answered && (count === null || count === moved[2])) heard = moved[2];
   if (count < moved[2] && heard < moved[2]) props.value = moved;
   const dot = element.querySelector('.vs-dot'), pad = element.querySelector('.vs-pad');
   if (!dot || !pad) return;

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
-from viewslots.explorer.opened import Facts, Opened
+from viewslots.explorer.opened import Opened, SceneFacts
 from viewslots.explorer.paint import (
     as_bytes,
     background_pictures,
@@ -155,7 +155,7 @@ def second_scene(opened: Opened | None, before: int = 0) -> str:
     return str(macros().second_scene(opened.title, [small(view.image) for view in opened.rebuilt], objects))
 
 
-def facts_panel(facts: Facts, edited: bool) -> str:
+def facts_panel(facts: SceneFacts, edited: bool) -> str:
     """Count, pairs and scores; the truth beside them where there is one."""
     numbers = {fact.index: fact.index + 1 for fact in facts.objects}
     return str(macros().facts(facts, edited, METRIC_WORDS, numbers))

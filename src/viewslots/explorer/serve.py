@@ -9,6 +9,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from viewslots.errors import UserError
 from viewslots.explorer.middleware import LOOPBACK, AccessMiddleware
-from viewslots.explorer.opened import Scenes
+from viewslots.explorer.opened import NumberedScenes
 from viewslots.explorer.uploads import MOST_OF_ONE, MOST_UPLOAD, MOST_WAITING, Waiting
 from viewslots.viewpoints.photos import MOST_BYTES
 from viewslots.viewpoints.scene import Reader
@@ -26,13 +27,16 @@ INSTALL = "the explorer needs gradio: pip install 'viewslots[ui]'"
 THREADS = 24
 """Some wait in the line of openings, and must not keep others from moving the camera."""
 PREFIX = "viewslots-explore-"
+STARTING = 60.0
+"""Seconds for which an empty folder may belong to a server that is about to lock it."""
 STATES = 256
 """Tabs of which the framework remembers the controls."""
 
 
-def serve(reader: Reader, world: Scenes | None, host: str, port: int, ready: Callable[[str], None]) -> None:
+def serve(reader: Reader, world: NumberedScenes | None, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve the page until the process is told to stop. `ready` is called with its address."""
     require_gradio()
+    host = host.strip("[]")
     port = free_port(host, port)
     token = None if host in LOOPBACK else secrets.token_urlsafe(16)
     clear_leftovers()
@@ -46,8 +50,13 @@ def serve(reader: Reader, world: Scenes | None, host: str, port: int, ready: Cal
 
 
 def address_of(host: str, port: int, token: str | None) -> str:
-    name = "127.0.0.1" if host in LOOPBACK else f"[{host}]" if ":" in host else host
+    name = "127.0.0.1" if host == "localhost" else in_address(host)
     return f"http://{name}:{port}" + ("" if token is None else f"/?token={token}")
+
+
+def in_address(host: str) -> str:
+    """IPv6 has brackets there."""
+    return f"[{host}]" if ":" in host else host
 
 
 @contextmanager
@@ -72,12 +81,19 @@ def clear_leftovers() -> None:
     """Folders of servers that were killed, with whatever pictures lie in them. Those of other users stay."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):
-            if folder.lstat().st_uid == os.getuid():
+            if folder.lstat().st_uid == os.getuid() and not newborn(folder):
                 with locked(folder):
                     shutil.rmtree(folder)
 
 
-def launched(reader: Reader, world: Scenes | None, host: str, port: int, folder: Path, token: str | None = None) -> Any:
+def newborn(folder: Path) -> bool:
+    """Perhaps of a server that starts at this moment. Not even a lock may be tried: it would find its folder taken."""
+    return time.time() - folder.lstat().st_mtime < STARTING and not any(folder.iterdir())
+
+
+def launched(
+    reader: Reader, world: NumberedScenes | None, host: str, port: int, folder: Path, token: str | None = None
+) -> Any:
     """The page, running in threads of its own."""
     os.environ |= {"GRADIO_TEMP_DIR": str(folder), "GRADIO_ANALYTICS_ENABLED": "False"}  # read when gradio is imported
     from starlette.middleware import Middleware
@@ -91,7 +107,7 @@ def launched(reader: Reader, world: Scenes | None, host: str, port: int, folder:
     access: dict[str, Any] = {"host": host, "folder": folder, "waiting": waiting, "token": token}
     with connection_limits():
         blocks.launch(
-            server_name=host,
+            server_name=in_address(host),
             server_port=port,
             share=False,
             inbrowser=False,
@@ -126,15 +142,18 @@ def require_gradio() -> None:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port itself if nobody has it, or for 0 one that is free."""
+    """The port itself if nobody has it, or for 0 one that is free. The same at 127.0.0.1, where the framework tries it,
+    whatever the host is."""
     if not 0 <= port < 2**16:
         raise UserError(f"--port: {port} is none; choose one from 1024 to 65535, or 0 for any that is free")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        with socket.socket(found[0], socket.SOCK_STREAM) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(found[4])
-            return int(trial.getsockname()[1])
+        for name in (host, "127.0.0.1"):
+            found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            with socket.socket(found[0], socket.SOCK_STREAM) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(found[4])
+                port = int(trial.getsockname()[1])
+        return port
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"cannot serve at {host}, port {port} ({reason}); choose another --port or --host") from error

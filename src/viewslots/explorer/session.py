@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.explorer.opened import Facts, Opened
+from viewslots.explorer.opened import Opened, SceneFacts
 from viewslots.explorer.paint import MODES, Rgb, painted
 from viewslots.viewpoints.edits import exchange_backgrounds, move, put_in_place, take
 from viewslots.viewpoints.familiarity import Region, known_viewpoints
@@ -38,6 +38,7 @@ MOST_EXTRA = 8
 """Objects that may be added to a scene: every one makes pictures slower."""
 MOST_SESSIONS = 64
 IDLE_SECONDS = 2 * 3600.0
+AWAY = "this page was away for too long, or has no scene yet; open one"
 MOST_IN_LINE, MOST_OF_ONE = 8, 4
 """Openings of scenes that wait, in all and of one address."""
 LOOK_UP = 0.5
@@ -140,7 +141,7 @@ class Table:
         return self.scene.render(self.view, shown=sorted(self.shown))
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> SceneFacts:
         """Of the scene as it was inferred: a move of the camera does not change them."""
         return self.opened.facts(self.picture)
 
@@ -155,6 +156,8 @@ class Session:
         """Of the pad, by its own count: the last one heard of."""
         self.moved: int | None = None
         """The object that was moved last."""
+        self.new = True
+        """Nothing of it is on the page yet."""
 
     def open(self, opened: Opened) -> None:
         """Look at another scene; the second one stays at hand."""
@@ -384,23 +387,35 @@ class Sessions:
 
     @contextmanager
     def session(self, key: str) -> Iterator[Session]:
-        """The session of a tab, held for one operation. A tab that has none yet, or no longer, begins afresh."""
-        seat = self._seat(key)
+        """The session of a tab, held for one operation."""
+        seat = self._seat(key, make=False)
         with seat.lock:
             if seat.session is None:
-                seat.session = Session(self._first())
+                raise UserError(AWAY)
             yield seat.session
+
+    @contextmanager
+    def begun(self, key: str) -> Iterator[Session]:
+        """The same, but a tab that has none yet, or no longer, begins afresh. If the operation fails, the page still
+        shows what it did, so the new session is not kept."""
+        seat = self._seat(key, make=True)
+        with seat.lock:
+            session = seat.session or Session(self._first())
+            yield session
+            session.new, seat.session = False, session
 
     def drop(self, key: str) -> None:
         """The tab was closed."""
         with self._lock:
             self._seats.pop(key, None)
 
-    def _seat(self, key: str) -> Seat:
+    def _seat(self, key: str, make: bool) -> Seat:
         with self._lock:
             now = self._clock()
             for old in [name for name, seat in self._seats.items() if now - seat.used > self._idle]:
                 del self._seats[old]
+            if key not in self._seats and not make:
+                raise UserError(AWAY)
             seat = self._seats.pop(key, None) or Seat(now)
             seat.used = now
             self._seats[key] = seat

@@ -8,8 +8,7 @@ import hashlib
 import io
 import secrets
 import stat
-import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,10 @@ LEFT_OVER = 120.0
 """Seconds after which an upload that nobody has read is thrown away: the line of openings is shorter."""
 MOST_SENT, MOST_FIELD = 2 * MOST_FILES, 1024
 """Files and fields of one form; bytes of a field."""
+
+
+class TooBusy(UserError):
+    """Nothing is wrong with what was asked, and it may work later."""
 
 
 def read_uploads(files: Sequence[str] | None, folder: Path, size: Extent) -> list[Photo]:
@@ -75,7 +78,14 @@ def content(path: Path, folder: Path, place: int) -> bytes:
             found = file.read(MOST_BYTES + 1)
     except (OSError, UserError) as error:
         raise UserError(f"picture {place} did not arrive whole; choose it again") from error
+    check_size(len(found), place)
     return found
+
+
+def check_size(length: int, place: int) -> None:
+    """A part would not do: half a video looks like a whole one."""
+    if length > MOST_BYTES:
+        raise UserError(f"picture {place}: larger than {MOST_BYTES // 10**6} MB; save it smaller")
 
 
 def within(path: Path, folder: Path) -> bool:
@@ -101,15 +111,21 @@ async def stored(headers: Any, stream: AsyncGenerator[bytes, None], folder: Path
         form = await parser.parse()
     except (MultiPartException, ValueError, KeyError) as error:
         raise UserError(f"not a form with at most {MOST_SENT} files") from error
-    places = []
+    places: list[str] = []
     async with AsyncExitStack() as stack:
         stack.push_async_callback(form.close)
-        for _, value in form.multi_items():
-            if not isinstance(value, str):
+        files = [value for _, value in form.multi_items() if not isinstance(value, str)]
+        for number, file in enumerate(files, 1):
+            check_size(file.size or 0, number)
+        try:
+            for file in files:
+                await file.seek(0)
                 place = folder / f"{owner}-{secrets.token_hex(16)}"
-                await value.seek(0)
-                place.write_bytes(await value.read(MOST_BYTES + 1))
                 places.append(str(place))
+                place.write_bytes(await file.read())
+        except BaseException:  # nobody would hear of those that are written
+            forget_uploads(places, folder)
+            raise
     return places
 
 
@@ -119,18 +135,17 @@ def owner_of(address: str) -> str:
 
 
 class Waiting:
-    """Room for uploads that have not been read, in all and of each address, those still on their way included. What
-    nobody has read for a while goes."""
+    """Room for uploads that have not been read, in all and of each address, those still on their way included."""
 
-    def __init__(self, folder: Path, most: int, each: int, clock: Callable[[], float] = time.time) -> None:
-        self._folder, self._most, self._each, self._clock = folder, most, each, clock
+    def __init__(self, folder: Path, most: int, each: int) -> None:
+        self._folder, self._most, self._each = folder, most, each
         self._coming: dict[str, int] = {}
 
     @contextmanager
     def room(self, owner: str, length: int) -> Iterator[None]:
         total, own = self.taken(owner)
         if total + length > self._most or own + length > self._each:
-            raise UserError("too many uploads are waiting; try again in a minute")
+            raise TooBusy("too many uploads are waiting; try again in a minute")
         self._coming[owner] = self._coming.get(owner, 0) + length
         try:
             yield
@@ -141,14 +156,11 @@ class Waiting:
 
     def taken(self, owner: str) -> tuple[int, int]:
         """Bytes in all, and of one owner; a file counts for SMALLEST at least. Files may vanish meanwhile."""
-        total, own, old = sum(self._coming.values()), self._coming.get(owner, 0), self._clock() - LEFT_OVER
+        total, own = sum(self._coming.values()), self._coming.get(owner, 0)
         for path in self._folder.iterdir():
             with suppress(OSError):
                 entry = path.lstat()
                 if not stat.S_ISREG(entry.st_mode):
-                    continue
-                if entry.st_mtime < old:
-                    path.unlink()
                     continue
                 size = max(entry.st_size, SMALLEST)
                 total, own = total + size, own + (size if path.name.startswith(f"{owner}-") else 0)
