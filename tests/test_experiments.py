@@ -254,6 +254,8 @@ def test_near_names_are_suggested() -> None:
     }.items():
         with pytest.raises(UserError, match=f"did you mean .*{meant}"):
             experiment(wrong)
+    with pytest.raises(UserError, match="kmeans learns nothing, so there is nothing to train or load"):
+        experiment("kmeans/clevr")
     with pytest.raises(UserError, match="unknown experiment 'zzz'; viewslots info lists all"):
         experiment("zzz")
 

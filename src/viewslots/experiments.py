@@ -10,6 +10,7 @@ from viewslots.files import shown
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.gmioo import presets as gmioo
 from viewslots.methods.mulmon import presets as mulmon
+from viewslots.methods.names import METHODS
 from viewslots.methods.ocloc import presets as ocloc
 from viewslots.methods.per_view import presets as per_view
 from viewslots.methods.registry import trainable_class
@@ -44,6 +45,8 @@ def full_name(name: str) -> str:
 
 def experiment(name: str) -> Experiment:
     if full_name(name) not in EXPERIMENTS:
+        if (method := name.partition("/")[0]) in METHODS:
+            trainable_class(method)  # says so of one that learns nothing
         meant = did_you_mean(name, [*SHORT_NAMES, *EXPERIMENTS])
         raise UserError(f"unknown experiment {shown(name)}; {meant}viewslots info lists all")
     return EXPERIMENTS[full_name(name)]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from viewslots.training.settings import RunSettings
     from viewslots.training.step import Model
 
+LEARNING = [name for name, method in METHODS.items() if method.learns]
+
 
 def choice(metavar: str, default: str) -> Any:
     """Help for an option that has no value of its own unless given: a resumed run then keeps what it has."""
@@ -39,11 +41,11 @@ def train(
     seeds: Annotated[str | None, choice("S,S,...", "one run")] = None,
     resume: bool = False,
     init: Annotated[str | None, choice("MODEL", "random weights, or those of the stage before")] = None,
-    batch: Annotated[int | None, choice("N", "as in the paper")] = None,
-    learning_rate: Annotated[float | None, choice("RATE", "as in the paper")] = None,
-    views: Annotated[int | None, choice("M", "as in the paper: 4, or 1 for sets of single pictures")] = None,
+    batch: Annotated[int | None, choice("N", "as in the experiment")] = None,
+    learning_rate: Annotated[float | None, choice("RATE", "as in the experiment")] = None,
+    views: Annotated[int | None, choice("M", "as in the experiment: 4, or 1 of single pictures")] = None,
     slots: Annotated[int | None, choice("K", "as in the experiment")] = None,
-    method: Annotated[str | None, choice("{" + ",".join(METHODS) + "}", "that of the experiment")] = None,
+    method: Annotated[str | None, choice("{" + ",".join(LEARNING) + "}", "that of the experiment")] = None,
     validate_every: Annotated[int | None, choice("N", "a twentieth of the run")] = None,
     checkpoint_every: Annotated[int | None, choice("N", "a twentieth of the run, 5000 at most")] = None,
     device: Device = "auto",
@@ -56,7 +58,8 @@ def train(
     Args:
         experiment: METHOD/DATA, such as ocloc/clevr-m1, slot-attention/clevr or umbra/clevr-m3; smaller ones are
             METHOD-compact/DATA. `viewslots info` lists all. Short names: clevr-m1..m4, clevr, dsprites, abstract (the
-            paper's); compact, umbra, tiny. umbra has two stages, umbra-details three: they run one after the other.
+            paper's); compact, umbra, umbra-details, tiny, tiny-clevr. umbra has two stages, umbra-details three: they
+            run one after the other.
         run: Folder of the run: settings, figures, pictures, checkpoints, the best model.
         data: A data set made by make-data or import-data, or `live`: fresh scenes at every step, no disk. The model
             follows the size of its pictures, if its method can.
@@ -72,7 +75,7 @@ def train(
         slots: How many objects of a scene it can find at most.
         method: Another method that takes the same settings, such as per-view for ocloc.
         validate_every: Steps from one validation to the next.
-        checkpoint_every: Steps from one checkpoint to the next; the last three are kept.
+        checkpoint_every: Steps from one checkpoint to the next, ten minutes at most; the last three are kept.
         device: Where to train; auto takes a GPU if there is one.
         precision: auto is bf16 on a GPU and fp32 on a CPU.
         fast: Use the fast twins of the networks; the result is the same up to rounding.
