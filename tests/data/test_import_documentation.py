@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 
@@ -89,12 +90,14 @@ def test_from_scenes_to_a_film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     photos(Path("photos"))
     run(COMMANDS[0], monkeypatch)
-    Umbra(experiment("umbra-tiny/clevr-m1").model).save_pretrained(Path("umbra-quick"))
+    model = replace(experiment("umbra-tiny/clevr-m1").model, box_fit=1.0)  # in boxes, as the shipped one
+    Umbra(model).save_pretrained(Path("umbra-quick"))
     block = re.search(r"```\n(viewslots train umbra .*?)```", PAGE, re.DOTALL)[1].splitlines()
-    assert [line.split()[1] for line in block] == ["train", "figures", "decompose", "evaluate", "explore"]
+    assert [line.split()[1] for line in block] == ["train", "train", "figures", "decompose", "evaluate", "explore"]
     for line in block[:-1]:  # the last one serves until it is stopped
-        run(line + SHORTER.get(line.split()[1], ""), monkeypatch)
+        run(line.partition("#")[0] + SHORTER.get(line.split()[1], ""), monkeypatch)
     assert json.loads(Path("runs/mine/config.json").read_text())["config"]["tunes"] is True
+    assert json.loads(Path("runs/better/config.json").read_text())["config"]["model"]["details_by_view"] is True
     assert Path("figures/camera-path.mp4").stat().st_size > 0
     assert next(Path("answer").iterdir())
     assert json.loads(Path("mine.json").read_text())["pooled"]

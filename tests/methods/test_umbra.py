@@ -502,8 +502,8 @@ def test_a_start_that_came_to_nothing_is_not_the_best(model: Umbra, monkeypatch:
     monkeypatch.setattr(model, "background_and_view_kl", lambda *given: lengths.flatten())
     found = searched(model, batch, noises, model.annealed(), Search(4))
     assert torch.equal(found.mu_bck, torch.stack([ends[1].mu_bck[0], ends[0].mu_bck[1]]))
-    expected = torch.stack([ends[1].mu_attr[0], ends[0].mu_attr[1]])
-    assert torch.equal(found.mu_attr.sort(dim=1)[0], expected.sort(dim=1)[0])  # in any order of the slots
+    expected = torch.stack([ends[1].y_attr[0, 1:], ends[0].y_attr[1, 1:]])
+    assert torch.equal(found.y_attr[:, 1:].sort(dim=1)[0], expected.sort(dim=1)[0])  # in any order of the slots
 
 
 def test_it_is_saved_with_its_method(model: Umbra, tmp_path: Path) -> None:
