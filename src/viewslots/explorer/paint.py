@@ -29,7 +29,7 @@ def painted(view: View, mode: str, background: bool) -> Rgb:
     """The large picture in one of MODES, without the background layer if that is switched off."""
     scene = enlarged(plain(view, background))
     if mode == "X-ray":
-        return as_bytes(0.75 * greyed(scene))  # outlines lie over it, as lines
+        return as_bytes((scene + greyed(scene)) / 2)  # outlines lie over it, as lines
     if mode == "Objects in colour":
         return as_bytes(tinted(scene, enlarged(view.masks[1:]), palette(view)))
     if mode == "Near and far":
