@@ -12,11 +12,14 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from safetensors.torch import load_file, save_file
+
+from viewslots.files import replacing
 
 SLOTS = {"test1": 7, "test2": 11}
 LATER = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
@@ -29,8 +32,8 @@ ENDS = {0, 128 + signal.SIGTERM, -signal.SIGTERM}
 class SideBySide(ABC):
     """WORK/logs/progress.log says what was done when, with exit codes; WORK/logs has what each command said.
 
-    WORK/kept has of each run what is worth taking along from a machine that may be lost: settings, curves, and the best
-    model so far in half precision, from its first validation on.
+    WORK/kept has of each run, and of the stages inside it, what is worth taking along from a machine that may be lost:
+    settings, curves, and the best model so far in half precision, from its first validation on.
     """
 
     work: Path
@@ -106,32 +109,40 @@ class SideBySide(ABC):
 
     def train(self, name: str, words: list[str], later: bool, far_enough: Callable[[], bool]) -> int:
         """To its end, or until the clock or `far_enough`, which is asked again and again, stops it."""
-        process, kept = self.viewslots(name, ["train", *words], later), ""
+        process = self.viewslots(name, ["train", *words], later)
         while process.poll() is None:
             if far_enough() or self.enough:
                 process.send_signal(signal.SIGTERM)
                 break
-            kept = self.keep(name, kept)
+            self.keep(name)
             time.sleep(0.5)
         code = self.ended(f"trained {name}", process)
-        self.keep(name, "")
+        self.keep(name)
         return code
 
-    def keep(self, name: str, kept: str) -> str:
-        """The folder of the best model of a run, which is copied unless it is the one `kept` before."""
-        run, taken = self.work / "runs" / name, self.work / "kept" / name
-        try:
-            best = str(json.loads((run / "best.json").read_text())["folder"])
-            if best != kept:
-                weights = load_file(run / best / "model.safetensors")
-                halves = {key: value.half() if value.is_floating_point() else value for key, value in weights.items()}
-                taken.mkdir(parents=True, exist_ok=True)
-                save_file(halves, taken / "model.safetensors")
-                for file in (run / best / "config.json", run / best / "run.json", run / "metrics.jsonl"):
-                    shutil.copy(file, taken)
-        except FileNotFoundError:  # none yet, or a better one has just taken its place
-            return kept
-        return best
+    def keep(self, name: str) -> None:
+        """Of a run and the earlier stages inside it."""
+        runs = self.work / "runs"
+        for curves in (runs / name).rglob("metrics.jsonl"):
+            run = curves.parent
+            copies = self.work / "kept" / run.relative_to(runs)
+            copies.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # no model yet, or a better one has just taken its place
+                self.keep_best(run, copies)
+            copy(curves, copies)
+
+    def keep_best(self, run: Path, copies: Path) -> None:
+        """Unless it is there already. best.json goes last: it says which model the others are of."""
+        told = (run / "best.json").read_text()
+        if (copies / "best.json").exists() and (copies / "best.json").read_text() == told:
+            return
+        best = run / json.loads(told)["folder"]
+        weights = load_file(best / "model.safetensors")
+        halves = {key: value.half() if value.is_floating_point() else value for key, value in weights.items()}
+        with replacing(copies / "model.safetensors") as draft:
+            save_file(halves, draft)
+        for file in (best / "config.json", best / "run.json", run / "best.json"):
+            copy(file, copies)
 
     def data(self, name: str, more: list[str], later: bool = False) -> None:
         """Into WORK/NAME, with the splits test1-large and test2-large; `--small` has a few scenes of each split."""
@@ -147,6 +158,12 @@ class SideBySide(ABC):
         file = f"logs/{name}-questions.txt"
         (self.work / file).write_text("\n".join(lines) + "\n")
         self.ended(f"scores of {name}", self.start(f"{name}-questions", [__file__], later, stdin=file))
+
+
+def copy(file: Path, folder: Path) -> None:
+    """Whole, or not at all."""
+    with replacing(folder / file.name) as draft:
+        shutil.copyfile(file, draft)
 
 
 def commands_of_stdin() -> int:

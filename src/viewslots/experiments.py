@@ -45,8 +45,8 @@ def full_name(name: str) -> str:
 
 def experiment(name: str) -> Experiment:
     if full_name(name) not in EXPERIMENTS:
-        if (method := name.partition("/")[0]) in METHODS:
-            trainable_class(method)  # says so of one that learns nothing
+        if (method := name.partition("/")[0]) in METHODS and not METHODS[method].learns:
+            trainable_class(method)  # says so
         meant = did_you_mean(name, [*SHORT_NAMES, *EXPERIMENTS])
         raise UserError(f"unknown experiment {shown(name)}; {meant}viewslots info lists all")
     return EXPERIMENTS[full_name(name)]

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_world import COUNTS, FakeScene, FakeWorld, contents, kill_self
+from fake_world import COUNTS, FakeScene, FakeWorld, contents, kill_self, made_of
 
 from forked import in_child
 from viewslots import files
 from viewslots.data import writer
 from viewslots.data.format import DESCRIPTIONS
-from viewslots.data.generate import DatasetRecipe, make_dataset
+from viewslots.data.generate import DatasetRecipe
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.files import AppendOnlyFile
@@ -33,10 +33,7 @@ def _every_batch_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(out: Path, world: FakeWorld | None = None, **changes: object) -> Path:
-    recipe = DatasetRecipe(world or FakeWorld(), COUNTS, "fake", 7)
-    made_from = {name: changes.pop(name) for name in vars(recipe) if name in changes}
-    options = {"batch": 2} | changes
-    return make_dataset(replace(recipe, **made_from), out, **options)  # type: ignore[arg-type]
+    return made_of(DatasetRecipe(world or FakeWorld(), COUNTS, preset="fake", seed=7), out, **changes)
 
 
 @pytest.fixture(scope="module")

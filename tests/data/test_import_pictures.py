@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from fake_world import COUNTS, FullWorld, contents
 from importing import noise, scenes_of
-from PIL import Image, PngImagePlugin
+from PIL import Image, ImageFile, PngImagePlugin, TiffImagePlugin
 
 from viewslots.commands.data import check_data
 from viewslots.commands.evaluation import evaluate
@@ -28,6 +28,7 @@ from viewslots.data.exchange.folders import export_folders
 from viewslots.data.format import DatasetPlan, Source, SplitPlan
 from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.import_data import Import, Survey, import_data
+from viewslots.data.picture_files import picture_size, read_rgb
 from viewslots.data.sources.source import Options
 from viewslots.data.store import Store
 from viewslots.errors import UserError
@@ -199,6 +200,39 @@ def test_photos_are_turned_upright_before_they_are_measured(
     stored = np.ascontiguousarray(np.rot90(noise(20, 30, 3), 1))
     Image.fromarray(stored).save(photos / "scene00" / "view0.png", **told())
     np.testing.assert_array_equal(imported(photos).split("train")["image"][0, 0], noise(20, 30, 3))
+
+
+def turned(folder: Path) -> Iterator[Path]:
+    """Pictures of 30x20 pixels on their side, told in each way that a file has for it."""
+    exif, xmp = turned_by_exif()["exif"], '<rdf:Description tiff:Orientation="6"/>'
+    assert isinstance(exif, Image.Exif)
+    raw, tags = PngImagePlugin.PngInfo(), TiffImagePlugin.ImageFileDirectory_v2()
+    raw.add_text("Raw profile type exif", f"\nexif\n{len(exif.tobytes()):8}\n{exif.tobytes().hex()}\n")
+    tags[0x0112], tags[700], tags.tagtype[700] = 6, xmp.encode(), 7
+    ways: dict[str, dict[str, object]] = {
+        "exif.png": {"exif": exif},
+        "raw.png": {"pnginfo": raw},
+        "xmp.png": turned_by_xmp(),
+        "exif.jpg": {"exif": exif},
+        "xmp.webp": {"xmp": xmp.encode()},
+        "both.tif": {"tiffinfo": tags},
+        "plain.png": {},
+    }
+    for name, way in ways.items():
+        Image.fromarray(noise(20, 30, 3)).save(folder / name, **way)
+        yield folder / name
+
+
+def test_sizes_are_known_without_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oracle decodes."""
+    expected = {path: read_rgb(path).shape[:2] for path in turned(tmp_path)}
+    assert set(expected.values()) == {(30, 20), (20, 30)}
+
+    def load_prepare(image: object) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load_prepare", load_prepare)
+    assert {path: picture_size(path) for path in expected} == expected
 
 
 def labelled(photos: Path, make: Callable[[int, int], np.ndarray], **options: object) -> Path:

@@ -10,7 +10,7 @@ import resource
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from fake_world import COUNTS, FakeWorld, FullWorld, LargePictures, contents, kill_self, reseal
+from fake_world import COUNTS, FakeWorld, FullWorld, LargePictures, contents, kill_self, made_of, reseal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -48,9 +48,7 @@ SHARDS = 3
 
 
 def make(out: Path, world: FakeWorld | None = None, **changes: Any) -> Path:
-    recipe = DatasetRecipe(world or FullWorld(), COUNTS, "full", 7)
-    made_from = {name: changes.pop(name) for name in vars(recipe) if name in changes}
-    return make_dataset(replace(recipe, **made_from), out, **{"batch": 2} | changes)
+    return made_of(DatasetRecipe(world or FullWorld(), COUNTS, preset="full", seed=7), out, **changes)
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def saved(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path, data: Path) -> Path:
-    """A run folder with a model, rows of metrics and results."""
+    """A run folder with a model, rows of metrics and results, and a file of somebody else's."""
     with RunFolder.create(tmp_path / "run", {"preset": "tiny", "seed": 0}) as folder:
         folder.log({"step": 1, "kind": "train", "loss": 3.0})
         folder.log({"step": 1, "kind": "valid", "loss": 2.0, "ARI-O": 0.5})
@@ -58,6 +58,7 @@ def run(tmp_path: Path, data: Path) -> Path:
     about = {"method": "kmeans", "run": "kmeans", "preset": None, "training": None, "provenance": None}
     content = result(evaluate(method_class("kmeans")(), store, plan), store, plan, about)
     (folder.path / "results.json").write_text(json.dumps(content))
+    (folder.path / "notes.json").write_text("[]")
     return folder.path
 
 

@@ -13,6 +13,7 @@ from viewslots.data.presets import data_preset
 from viewslots.errors import UserError
 from viewslots.files import read_json, sha256
 from viewslots.runs import find_run, shipped_models
+from viewslots.viewpoints import familiarity
 from viewslots.viewpoints.edits import keep
 from viewslots.viewpoints.export import scene_record
 from viewslots.viewpoints.familiarity import (
@@ -200,6 +201,22 @@ def test_an_edited_scene_keeps_its_pictures(compact: Reader, clevr: np.ndarray) 
     assert empty.photos is scene.photos
     assert scene_record(empty, empty.render_many(empty.views))["warning"] is scene.warning is None
     assert familiarity_of(empty) != scene.familiarity
+
+
+def test_nobody_waits_for_what_nobody_asks(compact: Reader, clevr: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn to be compared when a scene's familiarity is asked for, once, edited or not."""
+    asked, measured = [], familiarity.picture_errors
+
+    def errors(scene: InferredScene) -> torch.Tensor:
+        asked.append(scene)
+        return measured(scene)
+
+    monkeypatch.setattr(familiarity, "picture_errors", errors)
+    scene = compact.decompose(clevr[0], warn=False)
+    empty = keep(scene, [])
+    assert asked == []
+    assert empty.warning is scene.warning is None
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("name", shipped_models())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from viewslots.data.format import KEYS
+from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.scenes.world import FLAT_KEYS
 from viewslots.types import Pictures
 
@@ -116,6 +117,12 @@ def visible(shapes: np.ndarray, order: np.ndarray) -> np.ndarray:
     """The nearest object with alpha >= 100: as with real anti-aliasing, some visible alphas are below 128."""
     nearness = np.where(shapes >= 100, order[..., None, None], -np.inf)
     return np.where(np.isneginf(nearness).all(2), 255, nearness.argmax(2)).astype(np.uint8)
+
+
+def made_of(recipe: DatasetRecipe, out: Path, **changes: Any) -> Path:
+    """The data set of a recipe with other parts; a change of anything else is an option of `make_dataset`."""
+    parts = {name: changes.pop(name) for name in vars(recipe) if name in changes}
+    return make_dataset(replace(recipe, **parts), out, **{"batch": 2} | changes)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -70,7 +70,9 @@ def make_data(
     kind = pick_device(device)
     counts = chosen.counts(train_scenes, valid_scenes, test_scenes, large_scenes)
     world, where = chosen.world(art) if size is None else sized_world(preset, size), local_device(kind)
-    recipe = DatasetRecipe(world, counts, preset, seed, quality, str(where), art, shards)
+    recipe = DatasetRecipe(
+        world, counts, preset=preset, seed=seed, quality=quality, device=str(where), art=art, shards=shards
+    )
     with joined_team(where) as team, Progress("scenes", "rendering", team.first) as progress:
         there = team.told(lambda: finished_dataset(recipe, out))
         if not there:

@@ -284,8 +284,8 @@ def _results(run: str, named: Sequence[Path]) -> list[dict[str, Any]]:
     """Results inside the run folder, if it has any, and those that were named."""
     from viewslots.protocol.results import find_results
 
-    own = [Path(run)] if Path(run).is_dir() else []
-    return [*(dict(find_results(own, needed=False)) | dict(find_results(named))).values()]
+    own = find_results([Path(run)], needed=False) if Path(run).is_dir() else []
+    return list(dict([*own, *find_results(named)]).values())
 
 
 def _row_name(result: dict[str, Any]) -> str:

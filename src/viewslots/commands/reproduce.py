@@ -35,7 +35,8 @@ def reproduce(
             scenes, needs its own.
         scale: Share of the published steps that every training takes; all schedules are squeezed with it. Below 0.01
             scenes become fewer too: a rehearsal.
-        short: Our short recipes instead of the published schedules, which table2 has; --scale squeezes them as well.
+        short: Our short recipes in place of the published schedules; only rows of table2 have one. --scale squeezes
+            them as well.
         only: Rows to make now: METHOD/DATA, METHOD or DATA. The others may follow later in the same folder.
         seeds: Trainings of every row, with seeds 0, 1, ...
         device: Where to compute; auto takes a GPU if there is one.

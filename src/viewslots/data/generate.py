@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class DatasetRecipe:
     world: World
     counts: Mapping[str, int]
     """Scenes of each split; splits with 0 are left out."""
+    _: KW_ONLY
     preset: str
     seed: int
     quality: str = "fast"

@@ -32,8 +32,6 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Nothing else is even tried, but HEIF where it can be read: fewer decoders, fewer surprises."""
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)
 """The EXIF tag, and its values for pictures that lie on their side."""
-TELL_ORIENTATION = {"exif", "xmp", "XML:com.adobe.xmp"}
-"""What Pillow looks for it in, of PNG and WebP."""
 REFUSED: dict[str, str] = {
     "HEIC": r"....ftyp(heic|heix|hevc|hevx|heim|heis|mif1|msf1)",
     "AVIF": r"....ftypavi[fs]",
@@ -70,9 +68,8 @@ def picture_size(path: Path) -> tuple[int, int]:
     require_readable_kind(_beginning(path), name, path.suffix.lower())
     with damage(name), open_regular(path) as file, _pillow(file, name) as image:
         require_pixels(image, name)
-        # Asking others would decode them.
-        turned = image.format == "JPEG" or not TELL_ORIENTATION.isdisjoint(image.info)
-        turned = turned and image.getexif().get(ORIENTATION, 1) in SIDEWAYS
+        # Of TIFFs Pillow turns the size itself. A PNG's own getexif would decode it.
+        turned = image.format != "TIFF" and Image.Image.getexif(image).get(ORIENTATION, 1) in SIDEWAYS
         return (image.width, image.height) if turned else (image.height, image.width)
 
 
@@ -118,9 +115,13 @@ def file_bytes(file: str | Path | IO[bytes], name: str, most: int = MOST_BYTES) 
     if not content:
         raise UserError(f"{name}: an empty file")
     if len(content) > most:
-        raise UserError(f"{name}: larger than {most // 10**6} MB; save it smaller")
+        raise UserError(too_many_bytes(name, most))
     require_readable_kind(content, name, Path(name).suffix.lower())
     return content
+
+
+def too_many_bytes(name: str, most: int, how: str = "smaller") -> str:
+    return f"{name}: larger than {most // 10**6} MB; save it {how}"
 
 
 def require_readable_kind(content: bytes, name: str, ending: str) -> None:

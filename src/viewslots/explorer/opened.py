@@ -110,6 +110,7 @@ class Opened:
     """The true objects in words."""
     truth: SceneTruth | None = None
     warning: str | None = None
+    """Why not to trust the scene; scenes that were drawn for the model are of the kind that it knows."""
     known: "dict[int, SceneFacts]" = field(default_factory=dict, init=False, repr=False)
     """What has been found out about each picture, which never changes."""
 

@@ -85,7 +85,8 @@ def data_facts(store: Store) -> dict[str, Any]:
 def find_results(
     sources: Sequence[Path], formats: Sequence[str] = (FORMAT,), needed: bool = True
 ) -> list[tuple[Path, dict[str, Any]]]:
-    """Result files that were named, and all below the folders that were named, each of which `needed` some."""
+    """Result files that were named, and all below the folders that were named. `needed`: a folder without any is an
+    error."""
     checks = {FORMAT: checked, SCORES: checked_scores}
     found: dict[Path, dict[str, Any]] = {}
     for source in sources:

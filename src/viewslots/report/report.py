@@ -137,7 +137,7 @@ def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def table_key(result: Result) -> Key:
-    """Imported data are never the paper's, however their file is called."""
+    """Nothing vouches that imported data are the paper's, however their file is called."""
     data = result["data"]
     imported = data.get("source") or data.get("name")
     name = data.get("preset") or (f"{imported} (imported)" if imported else "unknown data")

@@ -32,8 +32,9 @@ SMALLEST_AREA = 1e-3
 
 def remove(scene: InferredScene, k: int) -> InferredScene:
     """The scene without object k."""
+    scene.check_objects([k])
     presence = scene.presence.clone()
-    presence[list(scene.check_objects([k]))] = 0.0
+    presence[k] = 0.0
     return replace(scene, presence=presence)
 
 

@@ -4,6 +4,7 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ class Reader:
         The answer is found as `evaluate` finds it: as the method does by default, or by `search`. `starts` changes the
         number of random starts alone; 0 gives the plain answer of the method's paper. The seed decides all randomness.
         Pictures unlike those that the model was trained on are told by a Python warning, and by `.warning`; `warn`
-        False leaves out the former.
+        False leaves out the former, and the time that it takes.
         """
         scene = self.inferred(images, seed, slots, changed_search(search or self.search, starts=starts))
         if warn and scene.warning is not None:
@@ -211,7 +212,7 @@ class Reader:
         answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
         assert isinstance(answer, SceneAnswer)
         scene = InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer, photos=photos)
-        return replace(scene, familiarity=familiarity_of(scene))
+        return replace(scene, as_read=scene)
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":
@@ -254,13 +255,18 @@ class InferredScene:
     """All that was inferred from the pictures; edits leave it as it is."""
     photos: tuple[Photo, ...] = field(default=(), repr=False)
     """The pictures as they were given, with the way back to their own pixels; none for tensors."""
-    familiarity: Familiarity | None = field(default=None, repr=False)
-    """How unlike those that the model was trained on the pictures are; None where nothing was measured for the model.
-    Edits leave it as it is."""
+    as_read: "InferredScene | None" = field(default=None, repr=False)
+    """The scene before all edits."""
 
     def __repr__(self) -> str:
         doubt = "" if self.warning is None else ", from unfamiliar pictures"
         return f"InferredScene({self.count} objects: {self.present()}, {len(self.views)} viewpoints{doubt})"
+
+    @cached_property
+    def familiarity(self) -> Familiarity | None:
+        """How unlike those that the model was trained on the pictures are, whatever was edited since; None where
+        nothing was measured for the model. The pictures are drawn for it, so it waits until somebody asks."""
+        return familiarity_of(self) if self.as_read is None else self.as_read.familiarity
 
     @property
     def warning(self) -> str | None:
