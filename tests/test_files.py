@@ -23,7 +23,7 @@ from viewslots.files import (
     require_folder,
     write_json,
 )
-from viewslots.protocol.subject import training_seconds
+from viewslots.run_record import training_seconds
 from viewslots.terminal import print_json, say
 from viewslots.training.log import Metrics
 

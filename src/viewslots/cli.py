@@ -1,15 +1,17 @@
 """The command line. Results on stdout, logs on stderr; bad input exits 1, bad usage 2."""
 
+import inspect
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tyro
 
 from viewslots import __version__
 from viewslots.commands.bench import bench
-from viewslots.commands.data import check_data, convert, export_data, import_data, make_data, render
+from viewslots.commands.data import check_data, convert, export_data, import_data, is_hdf5, make_data, render
 from viewslots.commands.decompose import decompose
 from viewslots.commands.demo import demo
 from viewslots.commands.evaluation import estimate_viewpoints, evaluate, report
@@ -23,6 +25,16 @@ from viewslots.errors import UserError
 from viewslots.terminal import lasting_streams, loading_sign, say
 
 Commands = dict[str, Callable[..., Any]]
+
+
+def reflowed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """With one line for each argument in its docstring: tyro shows line breaks as they are, and ours are for 120
+    columns."""
+    if command.__doc__ is not None:  # python -OO
+        command.__doc__ = re.sub(r"\n {5,}(?=\S)", " ", inspect.cleandoc(command.__doc__))
+    return command
+
+
 LOOK: Commands = {"demo": demo, "decompose": decompose, "explore": explore, "figures": figures}
 DATA: Commands = {
     "make-data": make_data,
@@ -40,14 +52,14 @@ JUDGE: Commands = {
     "report": report,
     "reproduce": reproduce,
 }
-COMMANDS: Commands = {**LOOK, **DATA, **TRAIN, **JUDGE}
+COMMANDS: Commands = {name: reflowed(command) for name, command in {**LOOK, **DATA, **TRAIN, **JUDGE}.items()}
 
 ABOUT = f"""Understand a scene from several pictures taken from unknown viewpoints.
 
-Look: {", ".join(LOOK)}.
-Data: {", ".join(DATA)}.
-Train: {", ".join(TRAIN)}.
-Judge: {", ".join(JUDGE)}.
+• Look: {", ".join(LOOK)}.
+• Data: {", ".join(DATA)}.
+• Train: {", ".join(TRAIN)}.
+• Judge: {", ".join(JUDGE)}.
 
 For example: viewslots decompose umbra-quick a.jpg b.jpg c.jpg --out answer"""
 
@@ -64,24 +76,39 @@ def main() -> None:
                 COMMANDS,
                 prog="viewslots",
                 description=ABOUT,
+                args=current_names(sys.argv[1:]),
             )
         sys.stdout.flush()
     except KeyboardInterrupt:
-        resumes = sys.argv[1:2] in (["make-data"], ["import-data"], ["convert"])
-        say("viewslots: interrupted" + ("; the same command goes on where it stopped" if resumes else ""))
+        say(f"viewslots: interrupted{what_comes_of_it(sys.argv[1:])}")
         raise SystemExit(130) from None
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # what is left would fail once more
         raise SystemExit(1) from None
     except Exception as error:
-        line = plain_words(error)
+        line = plain_words(error, sys.argv[1:])
         if line is None:
             raise
         say(f"viewslots: {line}")
         raise SystemExit(1) from None
 
 
-def plain_words(error: Exception) -> str | None:
+def current_names(words: Sequence[str]) -> list[str]:
+    """`--careful` is the older name of `--starts`."""
+    if words[:1] not in (["evaluate"], ["estimate-viewpoints"]):
+        return list(words)
+    return [re.sub("^--careful(?==|$)", "--starts", word) for word in words]
+
+
+def what_comes_of_it(words: Sequence[str]) -> str:
+    """What the same command does after an interruption, where there is something to tell."""
+    command, *arguments = words or [""]
+    if command in ("make-data", "import-data") or (command == "convert" and any(map(is_hdf5, arguments[:1]))):
+        return "; the same command goes on where it stopped"
+    return "; the same command begins anew" if command in ("convert", "export-data") else ""
+
+
+def plain_words(error: Exception, words: Sequence[str] = ()) -> str | None:
     """One line for what a user or a machine can cause; None for a mistake of ours, which keeps its traceback."""
     if isinstance(error, UserError):
         return str(error)
@@ -89,5 +116,12 @@ def plain_words(error: Exception) -> str | None:
         return f"{error.filename or 'output'}: {error.strerror or error}"
     torchs = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
     if isinstance(error, MemoryError) or torchs:
-        return "out of memory; try a smaller --batch"
+        return f"out of memory; {what_takes_less(words)}"
     return None
+
+
+def what_takes_less(words: Sequence[str]) -> str:
+    """Memory: a smaller batch, of a command that knows one."""
+    command = COMMANDS.get(words[0]) if words else None
+    batched = command is not None and "batch" in inspect.signature(command).parameters
+    return "try a smaller --batch" if batched else "try fewer or smaller pictures"

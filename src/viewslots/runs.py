@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from viewslots.errors import UserError, did_you_mean
 from viewslots.files import CONFIG, FIRST, ORIGIN, is_run, read_json, shown
-from viewslots.methods.contract import TrainableMethod
+from viewslots.methods.contract import Method, TrainableMethod
 from viewslots.methods.pretrained import WEIGHTS_FILE
 from viewslots.methods.registry import load_model
 
@@ -40,9 +40,15 @@ def run_preset(source: str | Path) -> dict[str, Any]:
     return config
 
 
+def knows_one_view(method: Method, source: str | Path) -> bool:
+    """Whether several pictures are not views of one scene to a model: it relates views to each other, and was trained
+    on single pictures. False where nothing tells, and of methods that treat every view alone."""
+    return method.has_viewpoints and run_preset(source).get("views") == 1
+
+
 def shipped_models() -> list[str]:
     """Names of the models that come with the package."""
-    folder = _shipped_folder()
+    folder = shipped_folder()
     if not folder.is_dir():
         return []
     return sorted(entry.name for entry in folder.iterdir() if (entry / WEIGHTS_FILE).is_file())
@@ -56,7 +62,7 @@ def find_run(source: str | Path) -> Path:
             return folder
         raise UserError(f"{folder}: neither a run folder nor a saved model (it has no {CONFIG})")
     if str(source) in shipped_models():
-        return _shipped_folder() / str(source)
+        return shipped_folder() / str(source)
     known = ", ".join(shipped_models()) or "none"
     raise UserError(
         f"{source}: no such folder, and no shipped model; {did_you_mean(str(source), shipped_models())}shipped are "
@@ -64,7 +70,8 @@ def find_run(source: str | Path) -> Path:
     )
 
 
-def _shipped_folder() -> Path:
+def shipped_folder() -> Path:
+    """By its place in the package: a folder of the same name here must not take its place."""
     return Path(str(files("viewslots"))) / "shipped"
 
 

@@ -390,7 +390,7 @@ def test_numbers_in_words() -> None:
 
 
 def test_a_model_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_page, "files", lambda name: tmp_path)
+    monkeypatch.setattr("viewslots.demo.page.shipped_folder", lambda: tmp_path)
     facts = model_facts("compact", 7)
     assert facts == ModelFacts("compact", 7, None, None, None, None, {})
     assert facts.training() == "how it was trained is not on record"

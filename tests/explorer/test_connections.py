@@ -5,6 +5,7 @@ from typing import Any
 
 import uvicorn
 
+import looped
 from viewslots.explorer.connections import ImpatientProtocol, connection_limits
 
 ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -56,7 +57,7 @@ async def talked() -> list[bytes]:
 
 
 def test_half_open_connections_are_closed_and_slow_answers_arrive() -> None:
-    silent, half, whole, again = asyncio.run(talked())
+    silent, half, whole, again = looped.run(talked())
     assert silent == half == b""
     assert whole.endswith(b"ok")  # and the connection was closed though it might be kept: nobody asked again
     assert again.endswith(b"ok")

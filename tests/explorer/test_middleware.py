@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import looped
 from viewslots.explorer.middleware import BURST, MOST_QUESTION, AccessMiddleware, RateLimit
 from viewslots.explorer.uploads import SMALLEST, Waiting, forget_uploads
 from viewslots.viewpoints.photos import MOST_BYTES
@@ -42,7 +43,6 @@ def asked(
     body: bytes = b"",
     host: str = "127.0.0.1:7860",
     client: str = "127.0.0.1",
-    port: int = 7860,
     wait: float = 0.0,
     **headers: str,
 ) -> tuple[int, bytes, dict[str, str]]:
@@ -68,10 +68,10 @@ def asked(
     scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": pairs}
 
     async def answered() -> None:
-        await guard({**scope, "client": (client, 1), "server": ("127.0.0.1", port)}, receive, send)
+        await guard({**scope, "client": (client, 1), "server": ("127.0.0.1", 7860)}, receive, send)
         await asyncio.sleep(wait)
 
-    asyncio.run(answered())
+    looped.run(answered())
     replied = {name.decode(): text.decode() for name, text in sent[0]["headers"]}
     return sent[0]["status"], sent[1]["body"], replied
 
@@ -161,17 +161,19 @@ def test_a_server_for_all_asks_for_a_token(tmp_path: Path) -> None:
 
 
 def test_two_servers_of_one_host_do_not_lock_each_other_out(tmp_path: Path) -> None:
-    """A browser sends the cookies of a host to all of its ports; one of the same name replaces another."""
+    """A browser sends the cookies of a host to all of its ports; one of the same name replaces another. In containers
+    both servers have the same port, which is published as two."""
     jar: dict[str, str] = {}
-    servers = {port: guarding(tmp_path, token=f"secret-{port}") for port in (7860, 7900)}
-    for port, guard in servers.items():
-        _, _, headers = asked(guard, "GET", f"/?token=secret-{port}", port=port)
+    servers = {token: guarding(tmp_path, token=token) for token in ("first", "second")}
+    for token, guard in servers.items():
+        _, _, headers = asked(guard, "GET", f"/?token={token}")
         name, _, value = headers["set-cookie"].split(";")[0].partition("=")
+        assert token not in name
         jar[name] = value
-    cookies = "; ".join(f"{name}={value}" for name, value in jar.items())
-    for port, guard in servers.items():
-        assert asked(guard, "GET", "/", port=port, cookie=cookies)[0] == 200
-    assert asked(servers[7860], "GET", "/", port=7900, cookie=cookies)[0] == 401
+    cookies = [f"{name}={value}" for name, value in jar.items()]
+    for guard, own in zip(servers.values(), cookies, strict=True):
+        assert asked(guard, "GET", "/", cookie="; ".join(cookies))[0] == 200
+        assert [asked(guard, "GET", "/", cookie=one)[0] == 200 for one in cookies] == [one == own for one in cookies]
 
 
 def test_a_question_arrives_whole(guard: AccessMiddleware) -> None:
@@ -247,17 +249,17 @@ def test_a_file_that_is_too_large_is_not_kept_in_part(tmp_path: Path) -> None:
     guard = replace(guarding(tmp_path, most_upload=2 * MOST_BYTES), waiting=Waiting(tmp_path, 10**9, 10**9))
     most = b"\0" * MOST_BYTES
     status, body, _ = asked(guard, "POST", UPLOAD, form(b"x", most + b"\0"), **FORM)
-    assert (status, body) == (400, b"picture 2: larger than 20 MB; save it smaller")
+    assert (status, body) == (400, b"file 2: larger than 20 MB; save it smaller")
     assert list(tmp_path.iterdir()) == []
     places = json.loads(asked(guard, "POST", UPLOAD, form(b"x", most), **FORM)[1])
     assert [Path(place).stat().st_size for place in places] == [1, MOST_BYTES]
 
 
 def test_uploads_that_nobody_reads_go_by_themselves(guard: AccessMiddleware, tmp_path: Path) -> None:
-    guard = replace(guard, left_over=0.05)
     assert asked(guard, "POST", UPLOAD, form(b"x", b"y"), **FORM)[0] == 200
     assert len(list(tmp_path.iterdir())) == 2
     forget_uploads(list(tmp_path.iterdir()), tmp_path)
+    guard = replace(guard, left_over=0.05)
     assert asked(guard, "POST", UPLOAD, form(b"x", b"y"), wait=0.2, **FORM)[0] == 200
     assert list(tmp_path.iterdir()) == []
 
@@ -288,7 +290,7 @@ def test_nobody_is_waited_for_who_does_not_go_on(tmp_path: Path, path: str) -> N
     headers = {"host": "localhost", "content-length": "100", "content-type": FORM["content_type"]}
     pairs = [(name.encode(), text.encode()) for name, text in headers.items()]
     scope = {"type": "http", "method": "POST", "path": path, "headers": pairs, "client": ("1.1.1.1", 1)}
-    asyncio.run(guard(scope, receive, send))
+    looped.run(guard(scope, receive, send))
     assert sent[0]["status"] == 408
     assert guard.waiting.taken("any") == (0, 0)  # its room is free again
 

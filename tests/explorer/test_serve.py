@@ -21,7 +21,7 @@ from viewslots.commands.explore import explore
 from viewslots.errors import UserError
 from viewslots.explorer import serve
 from viewslots.explorer.opened import world_for
-from viewslots.explorer.serve import free_port, require_gradio, stop_signals
+from viewslots.explorer.serve import PORTS_TRIED, free_port, require_gradio, stop_signals
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import DSPRITES
 from viewslots.methods.umbra.model import Umbra
@@ -74,6 +74,40 @@ def test_a_free_port_is_found() -> None:
     with socket.create_server(("127.0.0.1", first)) as server:
         assert server.getsockname()[1] == first
         assert free_port("127.0.0.1", 0) != first
+
+
+def test_the_address_that_is_taken_is_named() -> None:
+    """All of 127.0.0.0/8 is this machine."""
+    for taken in ("127.0.0.1", "127.0.0.2"):
+        with socket.create_server((taken, 0)) as server:
+            port = server.getsockname()[1]
+            with pytest.raises(UserError, match=f"cannot use {taken}, port {port} "):
+                free_port("127.0.0.2", port)
+
+
+@pytest.mark.parametrize(("clashes", "found"), [(3, True), (PORTS_TRIED, False)])
+def test_a_free_port_is_free_at_both_addresses(monkeypatch: pytest.MonkeyPatch, clashes: int, found: bool) -> None:
+    """Somebody takes it at the second one, a few times or always."""
+    bound, asked = serve.bound_port, []
+    with contextlib.ExitStack() as stack:
+
+        def clashing(name: str, port: int) -> int:
+            port = bound(name, port)
+            if name == "127.0.0.2":
+                asked.append(port)
+                if len(asked) <= clashes:
+                    with contextlib.suppress(OSError):  # taken already
+                        stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return port
+
+        monkeypatch.setattr(serve, "bound_port", clashing)
+        if found:
+            assert free_port("127.0.0.2", 0) == asked[-1]
+            assert clashes < len(asked) <= PORTS_TRIED
+        else:
+            with pytest.raises(UserError, match=r"cannot use 127\.0\.0\.1, port"):
+                free_port("127.0.0.2", 0)
+            assert len(asked) == PORTS_TRIED
 
 
 @pytest.mark.parametrize("port", [-1, 2**16])
@@ -156,7 +190,7 @@ def test_a_server_that_starts_keeps_its_folder(tmp_path: Path, monkeypatch: pyte
         assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_an_address_of_the_new_kind(tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ipv6(tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without brackets; and where 127.0.0.1 has the port already, one line says so."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", "")  # and as before afterwards
     monkeypatch.setenv("GRADIO_ANALYTICS_ENABLED", "")
@@ -167,7 +201,8 @@ def test_an_address_of_the_new_kind(tmp_path: Path, reader: Reader, monkeypatch:
 
     def ready(address: str) -> None:
         stopped.set()
-        answers.append((address, urllib.request.urlopen(address).status))
+        straight = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        answers.append((address, straight.open(address).status))
 
     try:
         port = free_port("::1", 0)
@@ -176,7 +211,7 @@ def test_an_address_of_the_new_kind(tmp_path: Path, reader: Reader, monkeypatch:
     for host in ("::1", "[::1]"):
         serve.serve(reader, None, host, port, ready)
     assert answers == [(f"http://[::1]:{port}", 200)] * 2
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(UserError, match=f"::1, port {port}"):
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(UserError, match=f"127.0.0.1, port {port}"):
         free_port("::1", port)
 
 

@@ -3,11 +3,10 @@
 import json
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from types import SimpleNamespace
 
 import gradio as gr
@@ -373,30 +372,35 @@ def test_scenes_are_opened_one_after_another() -> None:
     assert most == [1] * 50
 
 
+def stand_in_line(turns: Turns, count: int, *waiting: Future[object]) -> None:
+    """Returns when so many do; raises what ended one of those that should wait."""
+    end = time.monotonic() + 30
+    while len(turns._line) < count:
+        for future in waiting:
+            assert not future.done(), future.result()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_the_line_is_short_and_nobody_fills_it_alone() -> None:
     turns = Turns(most=3, each=2)
-    with ExitStack() as stack:
-        stack.enter_context(turns.turn("a"))
-        waiting = Event()
-        with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool:
 
-            def wait(who: str) -> None:
-                with turns.turn(who, lambda: waiting.set() or False):
-                    pass
+        def wait(who: str) -> None:
+            with turns.turn(who):
+                pass
 
+        with turns.turn("a"):
             first = pool.submit(wait, "a")
-            assert waiting.wait(30)
+            stand_in_line(turns, 2, first)
             with pytest.raises(UserError, match="other scenes"), turns.turn("a"):
                 pass
-            waiting.clear()
             second = pool.submit(wait, "b")
-            while len(turns._line) < 3:
-                time.sleep(0.01)
+            stand_in_line(turns, 3, first, second)
             with pytest.raises(UserError, match="other scenes"), turns.turn("c"):
                 pass
-            stack.close()
-            first.result(30)
-            second.result(30)
+        first.result(30)
+        second.result(30)
     with turns.turn("c"):
         pass
 
@@ -502,11 +506,18 @@ def test_a_first_scene_that_fails_leaves_room_for_another_try(opened: Opened) ->
         assert session.table.opened is opened
 
 
+def wired(blocks: gr.Blocks, part: gr.blocks.Block) -> Callable[..., object]:
+    """What the page does when somebody uses this part of it."""
+    (found,) = {one.fn for one in blocks.fns.values() for number, _ in one.targets if number == part._id}
+    assert found is not None
+    return found
+
+
 def test_a_tab_that_was_away_is_told_so(reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing moves on its page until it opens a scene again, and that paints all of it anew."""
     notes: list[str] = []
     monkeypatch.setattr(gr, "Warning", lambda text, title: notes.append(text))
-    with gr.Blocks():
+    with gr.Blocks() as blocks:
         page = Page(Explorer(reader, None, tmp_path))
     tab = SimpleNamespace(session_hash="a", client=None)
     first = page.opening(page.load)(tab)
@@ -519,7 +530,7 @@ def test_a_tab_that_was_away_is_told_so(reader: Reader, tmp_path: Path, monkeypa
     refused = [
         lambda: page.answering(page.go_to)(tab, [1.0, 1.0, 8]),
         lambda: page.answering(page.look_as)(tab, "X-ray"),
-        lambda: page.opening(page.open_second)(tab, 17),
+        lambda: wired(blocks, page.mix.open_other)(tab, 17),
         lambda: page.opening(page.open_scene)(tab, -1, 2),  # begins a session, and must not keep it
         lambda: page.answering(page.go_to_picture)(tab, 0),
     ]
@@ -530,6 +541,23 @@ def test_a_tab_that_was_away_is_told_so(reader: Reader, tmp_path: Path, monkeypa
     assert back[page.look.mode] == "Picture"
     assert back[page.camera.pad][2] is None  # the pad forgets the move that was refused
     assert page.answering(page.go_to_picture)(tab, 1)
+
+
+def test_uploads_that_are_not_even_read_are_forgotten(
+    reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tab that asks too fast, or whose address has too many in line."""
+    notes: list[str] = []
+    monkeypatch.setattr(gr, "Warning", lambda text, title: notes.append(text))
+    with gr.Blocks() as blocks:
+        page = Page(Explorer(reader, None, tmp_path))
+    monkeypatch.setattr(page.rate_limit, "allows", lambda tab: False)
+    tab, file = SimpleNamespace(session_hash="a", client=None), tmp_path / "file"
+    file.write_bytes(b"x")
+    assert wired(blocks, page.scene.files)(tab, [{"path": str(file)}]) == {page.scene.files: None}
+    assert not file.exists()
+    assert wired(blocks, page.scene.open)(tab, 5, 2) == gr.skip()
+    assert ["too fast" in note for note in notes] == [True, True]
 
 
 def test_a_tab_that_lost_its_connection_may_stand_in_line_again(
@@ -545,8 +573,7 @@ def test_a_tab_that_lost_its_connection_may_stand_in_line_again(
     with ThreadPoolExecutor(2) as pool:
         with page.turns.turn("another"):
             answers = [pool.submit(page.opening(page.load), tab) for tab in tabs]
-            while len(page.turns._line) < 3:
-                time.sleep(0.01)
+            stand_in_line(page.turns, 3, *answers)
             page.closed(tabs[1])
             assert answers[1].result(30) == gr.skip()
         assert page.look.picture in answers[0].result(30)

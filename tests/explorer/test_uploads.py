@@ -1,19 +1,22 @@
 """Pictures from strangers: each bad one gets one plain line, no file stays behind, no name is ever a path."""
 
+import asyncio
 import io
 import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from starlette.datastructures import FormData, Headers
 
+import looped
 from viewslots.errors import UserError
-from viewslots.explorer.uploads import MOST_FILES, SMALLEST, Waiting, read_uploads
+from viewslots.explorer.uploads import MOST_FILES, SMALLEST, Waiting, read_uploads, stored
 from viewslots.figures.video import save_mp4
 from viewslots.viewpoints.photos import FRAMES, MOST_BYTES
 
@@ -100,7 +103,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
 def test_bad_pictures_are_named_by_their_place(folder: Path, kind: str) -> None:
     content, hint = BAD[kind]
     text = refused([put(folder, encoded(), place="good"), put(folder, content(), place="bad")], folder)
-    assert text.startswith("picture 2")
+    assert text.startswith("file 2" if kind == "too many bytes" else "picture 2")
     assert hint in text
 
 
@@ -118,7 +121,7 @@ def test_files_from_elsewhere_are_neither_read_nor_removed(folder: Path, tmp_pat
     link = folder / "link.png"
     link.symlink_to(secret)
     for path in (secret, folder / ".." / "secret.png", link, folder, folder / "hash" / ".." / ".." / "secret.png"):
-        with pytest.raises(UserError, match="picture 1 was not uploaded here"):
+        with pytest.raises(UserError, match="file 1 was not uploaded here"):
             read_uploads([str(path)], folder, SIZE)
         assert secret.exists()
         assert folder.exists()
@@ -152,6 +155,40 @@ def test_names_that_no_upload_can_have_are_refused_and_the_rest_removed(tmp_path
     assert not real.exists()
 
 
+HEADERS = Headers({"content-type": "multipart/form-data; boundary=edge"})
+
+
+def form_of(*files: bytes) -> bytes:
+    head = b'--edge\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
+    return b"".join(head + file + b"\r\n" for file in files) + b"--edge--\r\n"
+
+
+async def streamed(body: bytes) -> AsyncGenerator[bytes, None]:
+    yield body
+
+
+def test_what_is_written_goes_if_time_runs_out_at_the_very_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The temporary files of the form are being closed, and all threads that could do it are busy."""
+
+    async def cut_off() -> None:
+        closing = asyncio.Event()
+
+        async def close(form: FormData) -> None:
+            closing.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(FormData, "close", close)
+        task = asyncio.create_task(stored(HEADERS, streamed(form_of(b"x", b"y")), folder, "me"))
+        await asyncio.wait_for(closing.wait(), 30)
+        assert sorted(path.read_bytes() for path in folder.iterdir()) == [b"x", b"y"]
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    looped.run(cut_off())
+    assert not list(folder.iterdir())
+
+
 def film(path: Path, frames: int = 12) -> bytes:
     """A square that grows redder."""
     save_mp4(np.stack([np.full((48, 64, 3), (20 * n, 30, 60), np.uint8) for n in range(frames)]), path)
@@ -170,7 +207,11 @@ def test_a_video_stands_for_its_frames(folder: Path, tmp_path: Path) -> None:
 def test_a_part_of_a_video_is_not_taken_for_the_whole(folder: Path, tmp_path: Path) -> None:
     """What lies behind the end of an MP4 does not matter to who reads it."""
     large = film(tmp_path / "film.mp4") + b"\0" * MOST_BYTES
-    assert "picture 1: larger than 20 MB" in refused([put(folder, large)], folder)
+    assert refused([put(folder, large)], folder) == "file 1: larger than 20 MB; save it shorter"
+    body = form_of(b"x", large)
+    with pytest.raises(UserError, match="file 2: larger than 20 MB; save it shorter"):
+        looped.run(stored(HEADERS, streamed(body), folder, "me"))
+    assert not list(folder.iterdir())
 
 
 def test_a_video_that_is_none_is_not_named_by_its_place(folder: Path, tmp_path: Path) -> None:

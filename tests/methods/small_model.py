@@ -24,6 +24,9 @@ SMALL_OCLOC = OclocConfig(
     start=StartConfig(presence_logit=2.0, query_gain=4.0),
 )
 
+UNFELT = {"inference.g_sel.4.bias", "inference.g_qry.norm.bias"}
+"""They move all logits of a softmax alike, so their gradients are 0 but for rounding."""
+
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)

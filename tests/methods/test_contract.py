@@ -184,7 +184,8 @@ def test_one_graph_without_python_branches(kind: type[TrainableMethod[Any]]) -> 
     for (name, left), right in zip(model.named_parameters(), twin.parameters(), strict=True):
         assert left.grad is not None
         assert right.grad is not None
-        assert torch.allclose(left.grad, right.grad, rtol=1e-3, atol=1e-5), name
+        # Rewards are normalised, so the gradient of NVIL's last bias is 0 but for rounding.
+        assert torch.allclose(left.grad, right.grad, rtol=1e-3, atol=1e-4), name
     assert float(model.nvil.weight) > 0
     for left, right in zip(model.buffers(), twin.buffers(), strict=True):
         assert torch.allclose(left, right, rtol=1e-5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from paper_cases import drawn_in_training
-from small_model import SMALL_OCLOC, generator, see_everything
+from small_model import SMALL_OCLOC, UNFELT, generator, see_everything
 from torch import Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
@@ -295,7 +295,7 @@ def test_every_parameter_learns(model: Umbra) -> None:
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.any(), name
+        assert name in UNFELT or parameter.grad.any(), name
 
 
 def test_the_compactness_noise_is_on_appearances_in_training_alone(model: Umbra) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from small_model import SMALL_OCLOC, generator, see_everything
+from small_model import SMALL_OCLOC, UNFELT, generator, see_everything
 from torch import Tensor
 
 from viewslots.errors import UserError
@@ -282,7 +282,7 @@ def test_gradients_pass_the_drawing_by(half: bool, slopes: bool) -> None:
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.any(), name
+        assert name in UNFELT or parameter.grad.any(), name
 
 
 def test_every_head_changes_its_own_variable() -> None:

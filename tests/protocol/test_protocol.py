@@ -31,8 +31,9 @@ from viewslots.protocol.evaluate import Seen, evaluate, evaluate_together
 from viewslots.protocol.plan import BATCH, Plan, answer_generator, fewest_views
 from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
-from viewslots.protocol.subject import default_slots, scored_step, taken_before, training_seconds
+from viewslots.protocol.subject import default_slots
 from viewslots.ranks import ALONE
+from viewslots.run_record import scored_step, taken_before, training_seconds
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch, SceneTruth, concatenated
 
@@ -582,7 +583,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "config.json").write_text("{}")
     config = {"preset": "tiny", "schedule": {"steps": 16_000}, "seed": 4, "data": "live", "world": "clevr-m1"}
     (folder / "run.json").write_text(json.dumps({"step": 12_000, "config": config}))
-    monkeypatch.setattr("viewslots.protocol.subject.load_run", lambda source, which: Guessing())
+    monkeypatch.setattr("viewslots.run_record.load_run", lambda source, which: Guessing())
     return folder
 
 
@@ -700,7 +701,7 @@ def test_a_model_replaced_while_it_is_read_is_read_again(
             (saved / "run.json").write_text(json.dumps(told | {"step": pending.pop(0)}))
         return Guessing()
 
-    monkeypatch.setattr("viewslots.protocol.subject.load_run", overtaken)
+    monkeypatch.setattr("viewslots.run_record.load_run", overtaken)
     out = tmp_path / "x.json"
     evaluate_command(str(saved), data=store.path, out=out, repeats=1, device="cpu", extras=False)
     assert json.loads(out.read_text())["training"]["scored_step"] == 14_000
@@ -733,7 +734,7 @@ def test_a_search_as_it_is_asked_for(
     search: Search | None,
 ) -> None:
     """What is not named stays as the method has it; the scores are those of the search, and say so."""
-    monkeypatch.setattr("viewslots.protocol.subject.load_run", lambda source, which: kind())
+    monkeypatch.setattr("viewslots.run_record.load_run", lambda source, which: kind())
     for command, views, new in (
         (evaluate_command, {"views": 2}, None),
         (estimate_viewpoints, {"given": 2, "new": 2}, 2),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor
 from trainings import ENVIRONMENT, SLOWLY, SMALL, resume, rows, saved_steps, train, written
 
-from viewslots.commands.training import run_training
 from viewslots.data.store import Store
 from viewslots.errors import UserError
 from viewslots.experiments import experiment
@@ -26,6 +26,7 @@ from viewslots.methods.per_view.model import PerView
 from viewslots.ranks import is_loss_of_contact
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import NoiseSource, StoredFeed
+from viewslots.training.stages import Call, train_stages
 
 OPTIONS = SMALL | {"batch": 4, "checkpoint_every": 5}
 
@@ -138,11 +139,11 @@ class TalkingRanks(Ranks):
 
 def test_what_rank_0_refuses_it_alone_says(tmp_path: Path) -> None:
     given = {"preset": "tiny", "data": str(tmp_path / "nowhere")}
-    here = (tmp_path / "run", given, torch.device("cpu"), True, False)
+    call = Call(tmp_path / "run", given, torch.device("cpu"), True, False, pytest.fail, nullcontext)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="not a data set"):
-        run_training(*here, TalkingRanks(0, 2))
+        train_stages(call, TalkingRanks(0, 2))
     with pytest.raises(SystemExit) as left:
-        run_training(*here, TalkingRanks(1, 2))
+        train_stages(call, TalkingRanks(1, 2))
     assert left.value.code == 1
 
 

@@ -32,7 +32,7 @@ from trainings import (
 )
 
 from viewslots.errors import UserError
-from viewslots.protocol.subject import scored_step
+from viewslots.run_record import scored_step
 from viewslots.runs import load_run
 
 

@@ -488,7 +488,7 @@ def test_live_training(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
     train("tiny", run=tmp_path / "run", data="live", **SHORT)
     first = capsys.readouterr().out
     assert json.loads(first)["best"]["loss"] < 0
-    monkeypatch.setattr("viewslots.training.start.assemble", None)  # no scene is drawn for what is finished
+    monkeypatch.setattr("viewslots.training.stages.assemble", None)  # no scene is drawn for what is finished
     train(run=tmp_path / "run", resume=True, device="cpu")
     again = capsys.readouterr()
     assert again.out == first

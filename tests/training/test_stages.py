@@ -26,7 +26,7 @@ from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import COMPACT
 from viewslots.methods.umbra.model import Umbra
 from viewslots.methods.umbra.presets import with_glimpses
-from viewslots.protocol.subject import training_facts, training_seconds
+from viewslots.run_record import training_facts, training_seconds
 from viewslots.runs import load_run, run_preset
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import LiveFeed
@@ -585,9 +585,18 @@ def test_fine_tuning_beats_its_start_and_the_same_steps_from_scratch(tuned: Path
     assert config["schedule"]["mixture_until"] == config["schedule"]["costs_until"] == 0
 
 
-def test_the_start_counts(trained: Path, others: Path, tmp_path: Path) -> None:
-    """A rate that ruins everything: then the best model is the one it started from."""
-    train(NAME, data=others, run=tmp_path / "run", init=str(trained), learning_rate=0.1, **TUNE | {"steps": 3})
+def test_the_start_counts(trained: Path, others: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that wipes out all weights: then the best model is the one it started from."""
+
+    def wipe_out(optimiser: torch.optim.Adam) -> None:
+        for group in optimiser.param_groups:
+            torch._foreach_zero_([parameter.data for parameter in group["params"]])
+
+    with monkeypatch.context() as ruin:
+        ruin.setattr(torch.optim.Adam, "step", wipe_out)
+        train(NAME, data=others, run=tmp_path / "run", init=str(trained), **TUNE | {"steps": 1})
+    found = losses(tmp_path / "run")
+    assert found[1] > found[0] + 100
     assert json.loads((tmp_path / "run" / "best.json").read_text())["step"] == 0
     kept, start = load_run(tmp_path / "run").state_dict(), load_run(trained).state_dict()
     assert all(torch.equal(kept[name], value) for name, value in start.items() if not name.startswith("nvil."))

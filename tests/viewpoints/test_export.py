@@ -12,7 +12,15 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from PIL import Image
 
 from viewslots.errors import UserError
-from viewslots.viewpoints.export import Numbering, export_scene, from_run_lengths, require_free, run_lengths
+from viewslots.viewpoints.edits import keep
+from viewslots.viewpoints.export import (
+    Numbering,
+    export_scene,
+    from_run_lengths,
+    require_free,
+    run_lengths,
+    scene_record,
+)
 from viewslots.viewpoints.scene import InferredScene, Reader
 
 
@@ -127,6 +135,23 @@ def test_a_scene_from_the_prior_has_no_observation(reader: Reader, tmp_path: Pat
     assert record["errors"] == []
     assert not [name for name in record["files"] if name.startswith("observation")]
     assert "reconstruction/view-2.png" in record["files"]
+
+
+def test_errors_are_of_the_edited_scene_and_those_of_familiarity_are_not(clevr_scenes: list[InferredScene]) -> None:
+    scene = clevr_scenes[0]
+    assert scene.images is not None
+    empty = keep(scene, [])
+    record = scene_record(empty, empty.render_many(empty.views))
+    bare, whole = (
+        [
+            np.mean((seen.numpy() - one.render(view).image.numpy()) ** 2)
+            for seen, view in zip(scene.images, scene.views, strict=True)
+        ]
+        for one in (empty, scene)
+    )
+    np.testing.assert_allclose(record["errors"], bare, rtol=1e-4)
+    np.testing.assert_allclose(record["familiarity"]["errors"], whole, rtol=1e-4)
+    assert min(bare) > 2 * max(whole)
 
 
 def test_an_earlier_answer_is_replaced_whole(scene: InferredScene, reader: Reader, tmp_path: Path) -> None:

@@ -242,6 +242,13 @@ def convert(
         print(convert_files(source, destination, progress))
 
 
+def is_hdf5(source: str) -> bool:
+    """Which `convert` imports, as far as it comes; a file that it writes itself is there whole or not at all."""
+    from viewslots.data.sources.ocloc import SUFFIXES
+
+    return source.lower().endswith(SUFFIXES)
+
+
 def render(
     scene: Positional[Annotated[Path, arg(metavar="SCENE.json")]],
     /,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import Looks, Refine, Spare
+from viewslots.commands.evaluation import Looks, Refine, Spare, Starts
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -19,9 +19,7 @@ def decompose(
     out: Path,
     frames: int = 6,
     slots: Slots = None,
-    starts: Annotated[
-        int | None, arg(metavar="N", help_behavior_hint="(default: as the method; 0: its plain answer)")
-    ] = None,
+    starts: Starts = None,
     looks: Looks = None,
     refine: Refine = None,
     spare: Spare = None,
@@ -42,10 +40,6 @@ def decompose(
         out: Folder for layers/, complete/, reconstruction/, observation/, original/, sheet.png and scene.json.
         frames: How many frames of a video are taken: the sharpest near evenly spread times.
         slots: How many objects may be found at most.
-        starts: Random starts of the search; the one with the shortest description goes on.
-        looks: Further looks for objects that were missed; 0 is sooner done.
-        refine: Gradient steps on the codes, after the starts and after each look.
-        spare: Slots of each start beyond K, so that fewer objects are missed; K are kept at most.
         seed: Decides where the search starts; another one may find other objects.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.

@@ -2,27 +2,44 @@
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
+if TYPE_CHECKING:
+    from viewslots.methods.contract import Method
+
 PAPER_VIEWS = 4
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained; the preset's own on test2)")]
 Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
-Views = Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer are stored)")]
+AS_STORED = "(default: 4, or all where fewer are stored; 1 for a model of single pictures)"
+Views = Annotated[int | None, arg(metavar="M", help_behavior_hint=AS_STORED)]
 Which = Literal["best", "last"]
-AS_METHOD = "(default: as the method does; ocloc: one plain answer, as in the paper)"
-Starts = Annotated[int | None, arg(metavar="N", aliases=["--careful"], help_behavior_hint=AS_METHOD)]
-Looks = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does, else 0)")]
 Weights = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: $VIEWSLOTS_LPIPS, else none)")]
-Refine = Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: as the method does, else 0)")]
-Spare = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method does, else 0)")]
+
+
+def searched(metavar: str, about: str, default: str) -> Any:
+    """Help for an option of the search, the same in all commands that have it."""
+    return arg(metavar=metavar, help=about, help_behavior_hint=f"(default: as the method does, else {default})")
+
+
+STARTS = (
+    "Search for the answer with the shortest description: the best of N random starts, with objects pruned that cost "
+    "more nats than they save. 0: the plain answer, one pass, as in the method's paper."
+)
+LOOKS = "The same search with N further looks for missed objects."
+REFINE = "The same search with gradient steps on the codes, after the starts and after each look."
+SPARE = "Slots of each start beyond K, so that fewer objects are missed; K are kept at most."
+Starts = Annotated[int | None, searched("N", STARTS, "the plain answer")]
+Looks = Annotated[int | None, searched("N", LOOKS, "0")]
+Refine = Annotated[int | None, searched("STEPS", REFINE, "0")]
+Spare = Annotated[int | None, searched("N", SPARE, "0")]
 
 
 def evaluate(
@@ -67,16 +84,12 @@ def evaluate(
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views, pictures, cameras and held-out views, which take more time.
         which: The model of a run folder with the lowest validation loss, or the last one.
-        starts: Search for the answer with the shortest description: the best of N starts, with objects pruned that cost
-            more nats than they save. 0: the plain answer, one pass.
-        looks: The same search with N further looks for missed objects.
-        refine: The same search with gradient steps on the codes, after the starts and after each look.
-        spare: Slots of each start beyond K, so that fewer objects are missed; K are kept at most.
         probes: Also how well colour, shape, size and material of objects can be read from their codes, by probes that
             are fitted on this split: train or valid.
         lpips: Also LPIPS, with the weights in this file or folder; docs/evaluation.md says where to get them.
         per_scene: Also the scores of every scene, with its name.
     """
+    require_counts(views=views, slots=slots, repeats=repeats, batch=batch)
     asked = {"split": split, "views": views, "slots": slots, "repeats": repeats, "seed": seed, "batch": batch}
     search = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     asked |= {"scenes": scenes, "extras": extras, "probes": probes}
@@ -121,15 +134,18 @@ def estimate_viewpoints(
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views and the error of the pictures.
         which: The model of a run folder with the lowest validation loss, or the last one.
-        starts: Search for the answer with the shortest description: the best of N starts, with objects pruned that cost
-            more nats than they save. 0: the plain answer, one pass.
-        looks: The same search with N further looks for missed objects.
-        refine: The same search with gradient steps on the codes, after the starts and after each look.
-        spare: Slots of each start beyond K, so that fewer objects are missed; K are kept at most.
     """
+    require_counts(given=given, new=new, slots=slots, repeats=repeats, batch=batch)
     asked = {"split": split, "scenes": scenes, "views": given, "new_views": new, "slots": slots, "repeats": repeats}
     search = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     _evaluated(run, data, out, which, device, search, asked | {"seed": seed, "batch": batch, "extras": extras})
+
+
+def require_counts(**counts: int | None) -> None:
+    """By the names of the options, and before anything is loaded."""
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise UserError(f"--{name}: must be at least 1, not {value}")
 
 
 def report(sources: Positional[Annotated[tuple[Path, ...], arg(metavar="RESULT...")]], /, out: Path) -> None:
@@ -172,6 +188,7 @@ def _evaluated(
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance
     from viewslots.ranks import joined_team, local_device
+    from viewslots.runs import knows_one_view
     from viewslots.types import how_resized
 
     require_file(out)
@@ -188,6 +205,10 @@ def _evaluated(
     if taken and taken != size:
         old, new = ("x".join(map(str, pair)) for pair in (size, taken))
         notes.append(f"pictures and truth of {old} are {how_resized(size, taken)} to {new}, the size of this model")
+    if "new_views" not in asked:
+        asked = asked | {"views": views_for(method, run, asked["views"], arrays.size.views, notes.append)}
+    elif knows_one_view(method, run):
+        raise UserError(f"{run}: trained on single pictures, so it knows no viewpoints; `evaluate --views 1` scores it")
     if lpips is not None and not asked["extras"]:
         notes.append("--lpips: LPIPS is one of the extras, so there is none with --no-extras")
     distance = find_lpips(lpips, where, taken or size, notes.append) if asked["extras"] else None
@@ -211,6 +232,21 @@ def _evaluated(
     means = {kind: found for kind in ("pooled", "paper", "extras") if (found := _means(written[kind]))}
     step = {"step": about["training"]["scored_step"]} if about.get("training") else {}
     print_json({"results": str(out)} | step | {"split": plan.split, "scenes": written["scenes"]} | means)
+
+
+def views_for(method: "Method", run: str, asked: int | None, stored: int, note: Callable[[str], None]) -> int | None:
+    """As asked; one for a model of single pictures, to which several are not views of one scene."""
+    from viewslots.runs import knows_one_view
+
+    if not knows_one_view(method, run):
+        return asked
+    if asked not in (None, 1):
+        raise UserError(
+            f"{run}: trained on single pictures, so it cannot take {asked} for views of one scene; ask for --views 1"
+        )
+    if asked is None and stored > 1:
+        note(f"{run} was trained on single pictures, so it is shown the first one of each scene (--views 1)")
+    return 1
 
 
 def scored_step_note(run: str, about: dict[str, Any]) -> list[str]:

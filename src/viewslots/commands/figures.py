@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import Looks, Refine, Slots, Spare
+from viewslots.commands.evaluation import Looks, Refine, Slots, Spare, Starts, Views, views_for
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -62,13 +62,13 @@ def figures(
     out: Path,
     split: str = "test1",
     scenes: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 3, or all where fewer)")] = None,
-    views: Annotated[int | None, arg(metavar="M", help_behavior_hint="(default: 4, or all where fewer)")] = None,
+    views: Views = None,
     slots: Slots = None,
     compare: Annotated[tuple[str, ...], arg(metavar="RUN...")] = (),
     comparison_only: bool = False,
     results: Annotated[tuple[Path, ...], arg(metavar="PATH...")] = (),
     frames: int = 72,
-    starts: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: as the method is scored)")] = None,
+    starts: Starts = None,
     looks: Looks = None,
     refine: Refine = None,
     spare: Spare = None,
@@ -80,7 +80,8 @@ def figures(
 
     The camera's path through the scenes comes as MP4 and GIF. A method that cannot show a scene from elsewhere, or was
     trained on single pictures, gets no figures of viewpoints. With --compare, two figures more have several methods on
-    the same scenes, as in the paper's supplement; an object has the colour of the true one in all of them.
+    the same scenes, as in the paper's supplement; an object has the colour of the true one in all of them. Options of
+    the search are RUN's alone, but --starts 0 shows the plain answers of all.
 
     Args:
         run: A run folder, a saved model, the name of a shipped one, or of a method that learns nothing (kmeans). A run
@@ -96,11 +97,6 @@ def figures(
         comparison_only: Draw the comparison and nothing else.
         results: Further results of evaluate, or folders of such, for the tables.
         frames: Length of the video; 12 make a second.
-        starts: Random starts of the search for RUN's answers; 0 shows the plain answers of all methods, as in their
-            papers.
-        looks: The same search with N further looks for missed objects.
-        refine: The same search with gradient steps on the codes, after the starts and after each look.
-        spare: Slots of each start beyond K, so that fewer objects are missed; K are kept at most.
         seed: Decides where slots start and which new viewpoints are drawn.
         device: Where to compute; auto takes a GPU if there is one.
         which: The model of a run folder with the lowest validation loss, or the last one.
@@ -122,13 +118,14 @@ def figures(
             raise UserError("--compare, --comparison-only and --results: name the RUN that they are about")
         print_json(_data_sheet(store, split, scenes, views, out))
         return
-    store.split(split)  # refuses one that is not there
+    stored = store.split(split).size.views
     tables = [(_row_name(result), result) for result in _results(run, results)]
     where = pick_device(device)
     asked: dict[str, Asked] = {}
     of_run = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     for source in (run, *compare):
         method, about = find_subject(source, which, where)
+        views = views_for(method, source, views, stored, say)
         if isinstance(method, Module):
             method.requires_grad_(False)  # a search follows codes; gradients of weights would be in its way
         search = search_asked_for(method.default_search, **(of_run if not asked or starts == 0 else {}))
@@ -235,20 +232,22 @@ def _own_parts(
     run: str, shown: Sequence[Shown], asked: Asked, frames: int, names: str, work: "Work"
 ) -> "Iterator[Part]":
     """What is drawn of the method alone."""
-    from viewslots.figures.figure_set import answer_parts, scene_parts
+    from viewslots.figures.figure_set import answer_parts, first_warning, scene_parts
     from viewslots.methods.contract import SceneMethod
-    from viewslots.viewpoints.scene import Reader, knows_one_view, search_words
+    from viewslots.viewpoints.scene import reader_of, search_words
 
     note = f"Answers of {_name(run)}: {search_words(asked.search)}.{names}"
     images = [one.given.image[0] for one in shown]
     if not isinstance(asked.method, SceneMethod):
         return answer_parts(images, _answers(asked, shown, work), note)
-    reader, scenes = Reader(cast("Model", asked.method), run, single=knows_one_view(run)), []
+    reader, scenes = reader_of(cast("Model", asked.method), run), []
     for image in images:
         with work.of(1):
             scenes.append(reader.inferred(image, asked.seed, asked.slots, asked.search))
     held_out = [None if one.held_out is None else one.held_out.image[0] for one in shown]
-    return scene_parts(scenes, held_out, asked.seed, frames, note)
+    if warning := first_warning(scenes):
+        say(f"Warning: {warning}.")
+    return scene_parts(scenes, held_out, asked.seed, frames, note, warning)
 
 
 def _answers(asked: Asked, shown: Sequence[Shown], work: "Work") -> "list[Decomposition]":

@@ -40,11 +40,10 @@ def info(
 def model_facts(source: str) -> dict[str, Any]:
     """What a trained model is, and what its training is on record with."""
     from viewslots.protocol.subject import find_subject
+    from viewslots.run_record import newest_kept
     from viewslots.runs import find_run
 
-    folder = Path(source)
-    newest = (folder / "last.json").is_file() and not (folder / "best.json").is_file()
-    model, about = find_subject(source, "last" if newest else "best", "cpu")
+    model, about = find_subject(source, newest_kept(Path(source)), "cpu")
     return {
         "model": source,
         "folder": str(find_run(source)),

@@ -21,7 +21,7 @@ from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.data.presets import data_preset
 from viewslots.data.store import Store
 from viewslots.data.views import FirstViews, LastViews
-from viewslots.demo.page import Scores, Story, is_report, model_facts, report_page, shipped_folder
+from viewslots.demo.page import Scores, Story, is_report, model_facts, report_page
 from viewslots.errors import UserError
 from viewslots.figures.decompositions import decomposition_figure
 from viewslots.figures.sheets import contact_sheet
@@ -34,6 +34,7 @@ from viewslots.protocol.evaluate import evaluate
 from viewslots.protocol.plan import Plan
 from viewslots.protocol.repeats import Values
 from viewslots.pulse import Listener, heard
+from viewslots.runs import shipped_folder
 from viewslots.types import BACKGROUND, OnProgress, Pictures, concatenated
 from viewslots.viewpoints.scene import InferredScene, Reader, load, search_words
 
@@ -93,7 +94,7 @@ def one_thread() -> Iterator[None]:
 
 def show_scenes(store: Store, out: Path, folder: Path, seed: int, frames: int, progress: OnProgress) -> Demo:
     """What the model makes of the scenes, as files."""
-    reader = load(shipped_folder(MODEL))
+    reader = load(shipped_folder() / MODEL)
     seen, held_out = pictures_of(store)
     inferred = decomposed(reader, seen, lambda share: progress(int(RENDERED + (ANSWERED - RENDERED) * share), 100))
     scores = all_scores(inferred, store, reader.slots)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from viewslots.methods.contract import Search
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.repeats import Values
 from viewslots.report.pages import STYLE
+from viewslots.runs import shipped_folder
 from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.scene import InferredScene
 
@@ -75,13 +75,8 @@ class ModelFacts:
         return f"trained without labels{first} for {self.steps:,} steps {where}"
 
 
-def shipped_folder(name: str) -> Path:
-    """By its place in the package: a folder of the same name here must not take its place."""
-    return Path(str(files("viewslots"))) / "shipped" / name
-
-
 def model_facts(name: str, parameters: int) -> ModelFacts:
-    file = shipped_folder(name) / ORIGIN
+    file = shipped_folder() / name / ORIGIN
     origin: dict[str, Any] = read_json(file) if file.is_file() else {}
     config, facts = origin.get("config") or {}, origin.get("facts") or {}
     return ModelFacts(

@@ -50,6 +50,11 @@ Answer = Callable[..., Update]
 """From a session and the values of some controls."""
 
 
+def nothing(*values: Any) -> Any:
+    """The page stays as it is."""
+    return gr.skip()
+
+
 @dataclass(frozen=True)
 class Explorer:
     """What the page is about."""
@@ -152,7 +157,13 @@ class Page:
         session.open(open_photos(self.explorer.reader, photos))
         return self.after_opening(session)
 
+    def forget_files(self, files: Any) -> Update:
+        """They may never have been read."""
+        forget_uploads(file_paths(files), self.explorer.uploads)
+        return {self.scene.files: None}
+
     def open_second(self, session: Session, number: float) -> Update:
+        """Begins no session: the page of a tab that was away may show a first scene."""
         session.open_second(self.opened(whole(number), PICTURES))
         return self.after_second(session)
 
@@ -204,9 +215,12 @@ class Page:
         self._opens([scene.open.click, scene.number.submit], self.open_scene, [scene.number, scene.pictures], opened)
         self._opens([scene.surprise.click], self.open_surprise, [scene.pictures], opened)
         # As the browser names them: the framework's own reading leaves empty files behind.
-        self._opens([scene.files.upload], self.open_files, [scene.files], opened, preprocess=False)
+        self._opens(
+            [scene.files.upload], self.open_files, [scene.files], opened, refused=self.forget_files, preprocess=False
+        )
         second = [mix.second, mix.theirs]
-        self._opens([mix.open_other.click, mix.other_number.submit], self.open_second, [mix.other_number], second)
+        others = [mix.open_other.click, mix.other_number.submit]
+        self._opens(others, self.open_second, [mix.other_number], second, begins=False)
         seen = [look.picture, self.report.layers]
         self._follows(look.mode, self.look_as, [look.mode], seen)
         self._follows(look.switches, self.switch, [look.switches], seen)
@@ -226,9 +240,19 @@ class Page:
         self._edits(mix.ground, Session.take_background, [], edited)
         self._edits(mix.undo, Session.undo, [], edited)
 
-    def _opens(self, triggers: list[Any], answer: Answer, inputs: list[Any], outputs: list[Any], **how: Any) -> None:
+    def _opens(
+        self,
+        triggers: list[Any],
+        answer: Answer,
+        inputs: list[Any],
+        outputs: list[Any],
+        begins: bool = True,
+        refused: Callable[..., Any] = nothing,
+        preprocess: bool = True,
+    ) -> None:
         """One at a time, of all users, and further clicks meanwhile do nothing."""
-        gr.on(triggers, self.opening(answer, self.rate_limit), inputs, outputs, **self.slow(), **how)
+        asked = self.opening(answer, self.rate_limit, begins, refused)
+        gr.on(triggers, asked, inputs, outputs, preprocess=preprocess, **self.slow())
 
     def slow(self) -> dict[str, Any]:
         """Of everything that takes seconds; meanwhile the picture says so."""
@@ -242,14 +266,20 @@ class Page:
     def _edits(self, button: gr.Button, operation: Callable[..., None], inputs: list[Any], outputs: list[Any]) -> None:
         gr.on([button.click], self.answering(bound(self.edit, operation)), inputs, outputs, **QUICK)
 
-    def opening(self, answer: Answer, rate_limit: RateLimit | None = None) -> Callable[..., Any]:
+    def opening(
+        self,
+        answer: Answer,
+        rate_limit: RateLimit | None = None,
+        begins: bool = True,
+        refused: Callable[..., Any] = nothing,
+    ) -> Callable[..., Any]:
         """`answering` for what takes seconds: one after another, and not for tabs that were closed meanwhile. A tab
-        without a session gets one, but not by a second scene: its page may show a first one."""
+        without a session gets one if `begins`. `refused`, of the same values, is the answer where there is none."""
 
         def opened(request: gr.Request, *values: Any) -> Any:
             tab, address = str(request.session_hash), str(request.client and request.client.host)
             closed = self.gone.count(tab)  # a tab that lost its connection for a while comes back
-            held = self.sessions.session if answer == self.open_second else self.sessions.begun
+            held = self.sessions.begun if begins else self.sessions.session
             try:
                 if rate_limit is not None and not rate_limit.allows(tab):
                     raise UserError("that was too fast; wait a second before you open another scene")
@@ -258,10 +288,7 @@ class Page:
                     return answer(session, *values)
             except UserError as error:
                 gr.Warning(escape(str(error)), title="That did not work")
-                if answer != self.open_files:
-                    return gr.skip()
-                forget_uploads(file_paths(values[0]), self.explorer.uploads)  # also where they were never read
-                return {self.scene.files: None}
+                return refused(*values)
 
         return opened
 

@@ -7,6 +7,7 @@ it is part of the address that is printed at the start, and then a cookie.
 """
 
 import asyncio
+import hashlib
 import hmac
 import json
 import re
@@ -120,7 +121,7 @@ class AccessMiddleware:
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
             self.check_host(headers.get("host", ""))
             check_address(scope["method"], scope["path"])
-            if self.token is not None and scope["path"] != STARTUP and not knows(self.token, scope, headers):
+            if self.token is not None and scope["path"] != STARTUP and not knows(self.token, headers):
                 return await self.admit(scope, send)
             if scope["path"] == PROGRESS:  # of uploads that the framework takes: there are none
                 return await reply(with_headers(send), 200, 'data: {"msg": "done"}\n\n', "text/event-stream")
@@ -173,7 +174,7 @@ class AccessMiddleware:
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         if scope["path"] != "/" or not hmac.compare_digest(given.encode(), self.token.encode()):
             raise Refusal(401, "open the address that `viewslots explore` printed: it has a token")
-        cookie = f"{cookie_name(scope)}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        cookie = f"{cookie_name(self.token)}={self.token}; Path=/; HttpOnly; SameSite=Strict"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
@@ -186,15 +187,15 @@ class AccessMiddleware:
             raise Refusal(421, "this page answers to 127.0.0.1 and localhost alone")
 
 
-def cookie_name(scope: Scope) -> str:
-    """By the port: a browser keeps one jar for all ports of a host, and each of them may have an explorer."""
-    server = scope.get("server")
-    return f"viewslots-{server[1] if server else 0}"
+def cookie_name(token: str) -> str:
+    """By the token: a browser keeps one jar for all ports of a host, and each of them may have an explorer. Its own
+    port tells a server nothing, as a container's may be published as another."""
+    return f"viewslots-{hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
 
-def knows(token: str, scope: Scope, headers: dict[str, str]) -> bool:
+def knows(token: str, headers: dict[str, str]) -> bool:
     """Other cookies of the host may hold anything but a semicolon."""
-    ours = f"{cookie_name(scope)}={token}".encode()
+    ours = f"{cookie_name(token)}={token}".encode()
     return any(hmac.compare_digest(one.strip().encode(), ours) for one in headers.get("cookie", "").split(";"))
 
 

@@ -1,8 +1,9 @@
-// A two-dimensional pad that holds two numbers, moved by pointer or arrow keys. A third number counts its moves. Every
-// answer repeats the last move that the server has heard of; until the newest one has been heard of, answers come too
-// late, and the pad stays where the hand has put it. Without a count, the server begins afresh, and the pad with it. Listeners sit on the element around the pad, which stays when the
-// framework paints the inner part anew. A fifth value has the places of the
-// pictures, a sixth the line beyond which the model guesses. `element`, `props`, `trigger` and `watch` are the framework's.
+// A two-dimensional pad that holds two numbers, moved by pointer or arrow keys. A third number counts its moves; a
+// fourth value marks answers, which repeat the last count that the server has heard of. Until the newest one has been
+// heard of, answers come too late, and the pad stays where the hand has put it. No count means that the server has
+// begun afresh: no move is waited for any more, and the pad goes where it is told. A fifth value has the places of the
+// pictures, a sixth the line beyond which the model guesses. Listeners sit on the element around the pad, which stays
+// when the framework paints the inner part anew. `element`, `props`, `trigger` and `watch` are the framework's.
 const reach = REACH;
 let moved = [0, 0, 0], heard = 0, marks = [], horizon = [];
 const inside = v => Math.max(0, Math.min(100, 50 + v / reach * 50));
@@ -24,8 +25,8 @@ const place = () => {
   if (places) marks = places;
   if (line) horizon = line;
   mark();
-  if (answered && (count === null || count === moved[2])) heard = moved[2];
-  if (count < moved[2] && heard < moved[2]) props.value = moved;
+  if (count === null || (answered && count === moved[2])) heard = moved[2];
+  else if (count < moved[2] && heard < moved[2]) props.value = moved;
   const dot = element.querySelector('.vs-dot'), pad = element.querySelector('.vs-pad');
   if (!dot || !pad) return;
   const [x, y] = props.value || [0, 0];

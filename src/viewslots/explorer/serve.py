@@ -29,6 +29,9 @@ THREADS = 24
 PREFIX = "viewslots-explore-"
 STARTING = 60.0
 """Seconds for which an empty folder may belong to a server that is about to lock it."""
+LOCAL = "127.0.0.1"
+PORTS_TRIED = 16
+"""Of free ports, how many may turn out to be taken at the second address."""
 STATES = 256
 """Tabs of which the framework remembers the controls."""
 
@@ -142,21 +145,28 @@ def require_gradio() -> None:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port itself if nobody has it, or for 0 one that is free. The same at 127.0.0.1, where the framework tries it,
+    """The port itself if nobody has it, or for 0 one that is free. At 127.0.0.1 as well, where the framework tries it,
     whatever the host is."""
     if not 0 <= port < 2**16:
         raise UserError(f"--port: {port} is none; choose one from 1024 to 65535, or 0 for any that is free")
+    for _ in range(PORTS_TRIED - 1):
+        found = bound_port(host, port)
+        with suppress(UserError):
+            return bound_port(LOCAL, found)
+    return bound_port(LOCAL, bound_port(host, port))
+
+
+def bound_port(name: str, port: int) -> int:
+    """The port that a server gets there; it is given back at once."""
     try:
-        for name in (host, "127.0.0.1"):
-            found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            with socket.socket(found[0], socket.SOCK_STREAM) as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                trial.bind(found[4])
-                port = int(trial.getsockname()[1])
-        return port
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(found[0], socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(found[4])
+            return int(trial.getsockname()[1])
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f"cannot serve at {host}, port {port} ({reason}); choose another --port or --host") from error
+        raise UserError(f"cannot use {name}, port {port} ({reason}); choose another --port or --host") from error
 
 
 @contextmanager

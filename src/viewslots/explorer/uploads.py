@@ -9,14 +9,14 @@ import io
 import secrets
 import stat
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from viewslots.data.picture_files import one_line
+from viewslots.data.picture_files import one_line, too_many_bytes
 from viewslots.errors import UserError
 from viewslots.files import open_regular
 from viewslots.types import Extent
@@ -28,6 +28,8 @@ MOST_UPLOAD = 64 * 2**20
 """Bytes of one upload, all its files together."""
 MOST_WAITING, MOST_OF_ONE = 4 * MOST_UPLOAD, 2 * MOST_UPLOAD
 """Bytes of all uploads that have not been read yet, of all users and of one address."""
+START = 400
+"""Bytes at the beginning of a file that tell what it is."""
 SMALLEST = 2**16
 """Bytes that the smallest file counts for."""
 LEFT_OVER = 120.0
@@ -72,20 +74,21 @@ def forget_uploads(files: Sequence[str | Path], folder: Path) -> None:
 def content(path: Path, folder: Path, place: int) -> bytes:
     """Bytes of a file in the upload folder; no link out of it is followed."""
     if not within(path, folder):
-        raise UserError(f"picture {place} was not uploaded here")
+        raise UserError(f"file {place} was not uploaded here")
     try:
         with open_regular(path) as file:
             found = file.read(MOST_BYTES + 1)
     except (OSError, UserError) as error:
-        raise UserError(f"picture {place} did not arrive whole; choose it again") from error
-    check_size(len(found), place)
+        raise UserError(f"file {place} did not arrive whole; choose it again") from error
+    check_size(len(found), found, place)
     return found
 
 
-def check_size(length: int, place: int) -> None:
+def check_size(length: int, start: bytes, place: int) -> None:
     """A part would not do: half a video looks like a whole one."""
     if length > MOST_BYTES:
-        raise UserError(f"picture {place}: larger than {MOST_BYTES // 10**6} MB; save it smaller")
+        how = "shorter" if looks_like_video(start) else "smaller"
+        raise UserError(too_many_bytes(f"file {place}", MOST_BYTES, how))
 
 
 def within(path: Path, folder: Path) -> bool:
@@ -112,21 +115,28 @@ async def stored(headers: Any, stream: AsyncGenerator[bytes, None], folder: Path
     except (MultiPartException, ValueError, KeyError) as error:
         raise UserError(f"not a form with at most {MOST_SENT} files") from error
     places: list[str] = []
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(form.close)
-        files = [value for _, value in form.multi_items() if not isinstance(value, str)]
-        for number, file in enumerate(files, 1):
-            check_size(file.size or 0, number)
+    try:
         try:
-            for file in files:
-                await file.seek(0)
-                place = folder / f"{owner}-{secrets.token_hex(16)}"
-                places.append(str(place))
-                place.write_bytes(await file.read())
-        except BaseException:  # nobody would hear of those that are written
-            forget_uploads(places, folder)
-            raise
+            await write_files(form, folder, owner, places)
+        finally:
+            await form.close()
+    except BaseException:  # nobody would hear of those that are written; time may run out as late as at the close
+        forget_uploads(places, folder)
+        raise
     return places
+
+
+async def write_files(form: Any, folder: Path, owner: str, places: list[str]) -> None:
+    """All of them or none. Each is told in `places` before it is there, so that it can be removed whatever happens."""
+    files = [value for _, value in form.multi_items() if not isinstance(value, str)]
+    for number, file in enumerate(files, 1):
+        await file.seek(0)
+        check_size(file.size or 0, await file.read(START), number)
+    for file in files:
+        await file.seek(0)
+        place = folder / f"{owner}-{secrets.token_hex(16)}"
+        places.append(str(place))
+        place.write_bytes(await file.read())
 
 
 def owner_of(address: str) -> str:

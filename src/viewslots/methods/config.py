@@ -20,37 +20,40 @@ class Bound:
     holds: Callable[[float], bool]
 
 
+@dataclass(frozen=True)
+class Most:
+    """The largest that a whole number may be; of several the smallest counts. Real ones are far below: it is for
+    damaged and hostile files, which would otherwise fill the memory or never come to an end."""
+
+    number: int
+
+
 COUNT = Bound("1 or more", lambda value: value >= 1)
 """Of every whole number whose annotation says nothing else: sizes and counts."""
+MOST_WHOLE = Most(2**16)
+"""Likewise, and of Whole: widths, lengths of codes, kernels, strides, factors."""
+MOST_COUNT = Most(1000)
 
 Positive = Annotated[float, Bound("above 0", lambda value: value > 0)]
 Amount = Annotated[float, Bound("0 or above", lambda value: value >= 0)]
 Share = Annotated[float, Bound("between 0 and 1", lambda value: 0 <= value <= 1)]
 Proper = Annotated[float, Bound("0 or above, and below 1", lambda value: 0 <= value < 1)]
-Whole = Annotated[int, Bound("0 or above", lambda value: value >= 0)]
+NotBelow0 = Bound("0 or above", lambda value: value >= 0)
+Whole = Annotated[int, NotBelow0, MOST_WHOLE]
+Count = Annotated[int, MOST_COUNT]
+"""Of what is held or done once more for each: slots, views, layers, rounds."""
+CountOr0 = Annotated[int, NotBelow0, MOST_COUNT]
+Side = Annotated[int, Most(4096)]
+"""Of a picture or a map."""
+Sides = Side | tuple[Side, Side]
+"""Of a square, or height and width: an `Extent`."""
+Glimpse = Annotated[int, Most(256)]
+"""Sides and widths of what sees or paints a part of a picture, once for each object or cell."""
+Batch = Annotated[int, Most(10**6)]
+Steps = Annotated[int, Most(10**9)]
+"""Of a training."""
+StepsOr0 = Annotated[int, NotBelow0, Most(10**9)]
 
-MOST = {
-    "glimpse": 256,
-    "step": 10**9,
-    "every": 10**9,
-    "pinned": 10**9,
-    "batch": 10**6,
-    "refinement": 10**4,
-    "rounds": 1000,
-    "iterations": 1000,
-    "layers": 1000,
-    "components": 1000,
-    "slots": 1000,
-    "starts": 1000,
-    "looks": 1000,
-    "spare": 64,
-    "views": 1000,
-    "size": 4096,
-    "grid": 4096,
-}
-"""No whole number of a field with this word in its name is larger; all others end at MOST_ELSE. Real ones are far
-below: it is for damaged and hostile files, which would otherwise fill the memory or never come to an end."""
-MOST_ELSE = 2**16
 MOST_ITEMS = 1000
 """Length of a list."""
 MOST_NUMBER = 1e9
@@ -64,18 +67,23 @@ def check_fields(config: object) -> None:
     """
     for name, kind in get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
-        own = get_origin(kind) is Annotated and kind != Whole  # has a range of its own
-        if problem := requirement(value, kind) or ("" if own else excess(name, value)):
+        if problem := requirement(value, kind) or excess(value, kind):
             section = getattr(config, "section", type(config).__name__)
             raise UserError(f"{section}.{name} cannot be {shown(value)}: it must be {problem}")
 
 
-def excess(name: str, value: object) -> str:
-    """What a whole number, or each of a list, must be; empty where it is."""
+def excess(value: object, kind: Any) -> str:
+    """What a value of the right type must be so as not to be too large; empty where it is not."""
+    if get_origin(kind) in (Union, UnionType):
+        return next(excess(value, one) for one in get_args(kind) if not requirement(value, one))
     if isinstance(value, tuple):
-        return next(filter(None, (excess(name, item) for item in value)), "") if len(value) <= MOST_ITEMS else "shorter"
-    most = next((most for word, most in MOST.items() if word in name), MOST_ELSE)
-    return f"at most {most}" if type(value) is int and value > most else ""
+        item, *_ = get_args(kind)
+        return next(filter(None, (excess(one, item) for one in value)), "") if len(value) <= MOST_ITEMS else "shorter"
+    if type(value) is not int:
+        return ""
+    limits = [MOST_WHOLE] if kind is int else [limit for limit in get_args(kind) if isinstance(limit, Most)]
+    most = min((limit.number for limit in limits), default=value)
+    return f"at most {most}" if value > most else ""
 
 
 def requirement(value: object, kind: Any) -> str:
@@ -89,7 +97,8 @@ def requirement(value: object, kind: Any) -> str:
         return "" if "" in problems else " or ".join(problems)
     bound: Bound | None = COUNT if kind is int else None
     if get_origin(kind) is Annotated:
-        kind, bound = get_args(kind)
+        kind, *limits = get_args(kind)
+        bound = next((limit for limit in limits if isinstance(limit, Bound)), COUNT if kind is int else None)
     if kind in (int, float):
         known = type(value) is int or (kind is float and type(value) is float and math.isfinite(value))
         words = {int: "a whole number", float: "a number"}[kind]
@@ -102,8 +111,15 @@ def requirement(value: object, kind: Any) -> str:
         item, *rest = get_args(kind)
         sized = isinstance(value, tuple) and (rest[-1] is Ellipsis or len(value) == len(rest) + 1)
         fits = sized and not any(requirement(entry, item) for entry in value)  # type: ignore[attr-defined]
-        return "" if fits else f"a list, {kind}"
+        return "" if fits else f"a list, {bare(kind)}"
     return "" if isinstance(value, kind) else f"{getattr(kind, '__name__', kind)}"
+
+
+def bare(kind: Any) -> Any:
+    """An annotation without its ranges, as people know it."""
+    if get_origin(kind) is Annotated:
+        return get_args(kind)[0]
+    return tuple[tuple(map(bare, get_args(kind)))] if get_origin(kind) is tuple else kind  # type: ignore[misc]
 
 
 def from_values(kind: type[C], values: object) -> C:

@@ -7,7 +7,7 @@ A method infers a scene once and is then asked many times: `infer` gives an `Ans
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Whole, check_fields
+from viewslots.methods.config import Count, CountOr0, Most, Whole, check_fields
 from viewslots.methods.inputs import check_batch, check_slots
 from viewslots.methods.pretrained import Config, Pretrained
 from viewslots.methods.schedules import Optimisation, Schedule, Scheduled
@@ -25,6 +25,8 @@ Precision = Literal["bf16", "fp32"]
 Gather = Callable[[Tensor], Tensor]
 """Joins a tensor of this process with those of all others that train the same model."""
 
+GradientSteps = Annotated[Whole, Most(10**4)]
+
 
 @dataclass(frozen=True)
 class Search:
@@ -33,16 +35,16 @@ class Search:
     Where None stands in its place, a method gives its plain answer: one pass, as its paper has it.
     """
 
-    starts: int = 1
+    starts: Count = 1
     """Random starts of the inference, of which the one with the shortest description goes on."""
-    looks: Whole = 0
+    looks: CountOr0 = 0
     """Further looks at what is left of the pictures when all is taken away that was found and explains its place. The
     first one also asks what the other starts found."""
-    refinement: Whole = 0
+    refinement: GradientSteps = 0
     """Gradient steps on the codes, after the starts and after every further look."""
-    view_refinement: Whole = 30
+    view_refinement: GradientSteps = 30
     """Gradient steps on the viewpoints of further pictures: few numbers, which inference alone leaves rough."""
-    spare: Whole = 0
+    spare: Annotated[Whole, Most(64)] = 0
     """Slots of each start beyond those of the answer: what no slot takes up is missed. Of the objects that they find,
     the answer has those that are worth most."""
 

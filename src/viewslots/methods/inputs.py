@@ -3,15 +3,15 @@
 import torch
 
 from viewslots.errors import UserError
-from viewslots.methods.config import MOST
+from viewslots.methods.config import MOST_COUNT
 from viewslots.types import SceneBatch
 
 
 def check_slots(slots: int) -> int:
     if slots < 1:
         raise UserError(f"the number of slots K must be at least 1, not {slots}")
-    if slots > MOST["slots"]:
-        raise UserError(f"the number of slots K must be at most {MOST['slots']}, not {slots}")
+    if slots > MOST_COUNT.number:
+        raise UserError(f"the number of slots K must be at most {MOST_COUNT.number}, not {slots}")
     return slots
 
 

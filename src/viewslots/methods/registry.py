@@ -1,23 +1,30 @@
 """All methods by name, in one dictionary. Their code is imported when it is asked for."""
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from viewslots.errors import UserError
+from viewslots.errors import UserError, did_you_mean
 from viewslots.methods.contract import Method, TrainableMethod
 from viewslots.methods.names import METHODS
 from viewslots.methods.pretrained import CONFIG_FILE, find_file, read_settings
 
 
 def method_class(name: str) -> type[Method]:
-    if name not in METHODS:
-        raise UserError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
+    require_known(name, list(METHODS))
     module, _, kind = METHODS[name].place.partition(":")
     return cast(type[Method], getattr(importlib.import_module(module), kind))
 
 
+def require_known(name: str, offered: Sequence[str]) -> None:
+    """`offered`: what could be meant instead."""
+    if name not in METHODS:
+        raise UserError(f"unknown method {name!r}; {did_you_mean(name, offered)}known are {', '.join(offered)}")
+
+
 def trainable_class(name: str) -> type[TrainableMethod[Any]]:
+    require_known(name, [known for known, method in METHODS.items() if method.learns])
     kind = method_class(name)
     if not issubclass(kind, TrainableMethod):
         raise UserError(f"{name} learns nothing, so there is nothing to train or load")

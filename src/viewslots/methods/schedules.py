@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Amount, Positive, Share, Whole, check_fields
+from viewslots.methods.config import Amount, Batch, CountOr0, Positive, Share, Steps, StepsOr0, check_fields
 
 Scalar = float | Float[Tensor, ""]
 """A number that a schedule sets: a float, or a tensor without dimensions where a step is captured as a graph."""
@@ -57,7 +57,7 @@ def counted_steps(settings: Any, factor: float) -> dict[str, Any]:
 class Schedule:
     """step -> Scheduled. This one schedules nothing but the length of a run."""
 
-    steps: int = 150_000
+    steps: Steps = 150_000
 
     section = "schedule"
 
@@ -67,7 +67,7 @@ class Schedule:
     def at(self, step: int) -> Any:
         return Scheduled()
 
-    def squeezed(self, steps: int) -> Self:
+    def squeezed(self, steps: Steps) -> Self:
         """The same schedule over a run of `steps`: fields NAME_steps shrink or grow with it."""
         return replace(self, steps=steps, **counted_steps(self, steps / self.steps))
 
@@ -76,23 +76,23 @@ class Schedule:
 class Optimisation:
     """Batches, views and learning rate: lr(step) = lr0 * factor^(step / decay_steps) * min(step / warmup_steps, 1)."""
 
-    batch_size: int = 32
+    batch_size: Batch = 32
     learning_rate: Positive = 4e-4
     decay_factor: Positive = 0.5
-    decay_steps: int = 50_000
-    warmup_steps: Whole = 10_000
-    single_view_steps: Whole = 10_000
+    decay_steps: Steps = 50_000
+    warmup_steps: StepsOr0 = 10_000
+    single_view_steps: StepsOr0 = 10_000
     """During the first steps only one view of each scene is used."""
-    fewest_views: Whole = 0
+    fewest_views: CountOr0 = 0
     """Later steps take so many views of each scene, one more at each step up to all of the run, and begin again; 0:
     always all."""
     neighbours: Share = 1.0
     """The views of a scene come from a run of neighbouring ones: at first this share of all that are stored ..."""
-    neighbour_steps: Whole = 0
+    neighbour_steps: StepsOr0 = 0
     """... and all of them, growing evenly, from this step on."""
     pretrained_preset: str | None = None
     """Start from the weights of this experiment ..."""
-    pretrained_step: Whole = 0
+    pretrained_step: StepsOr0 = 0
     """... at this step; 0 means its best."""
     clip_norm: Amount = 0.0
     """Gradients of all parameters together are cut to this norm; 0 means never."""

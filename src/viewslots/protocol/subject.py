@@ -1,19 +1,16 @@
-"""Who is evaluated: from what a user names to a method, and what results tell of it."""
+"""Who is evaluated, in how many slots, by which search: from what a user names to a method."""
 
-import json
-import math
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from viewslots.data.format import DatasetPlan
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment, slots_for
-from viewslots.files import CONFIG, FIRST, METRICS_FILE, METRICS_LIMIT, ORIGIN, is_run, read_bounded, read_json
 from viewslots.methods.contract import Method, Search, changed_search
 from viewslots.methods.registry import untrained_method
-from viewslots.runs import HUB, Which, find_run, load_run, run_preset
+from viewslots.run_record import model_and_step, training_facts
+from viewslots.runs import Which, run_preset
 
 
 def find_subject(run: str, which: Which, device: str) -> tuple[Method, dict[str, Any]]:
@@ -31,105 +28,6 @@ def find_subject(run: str, which: Which, device: str) -> tuple[Method, dict[str,
         "image_size": list(model.image_size),
         "training": training_facts(config, step, Path(run)),
     }
-
-
-def model_and_step(run: str, which: Which) -> tuple[Any, int | None]:
-    """A trained model, and its training step."""
-    while True:
-        step = scored_step(run, which)
-        model = load_run(run, which=which)
-        if scored_step(run, which) == step:  # else training kept a better model while we read
-            return model, step
-
-
-def scored_step(source: str, which: Which) -> int | None:
-    """The training step of the model that is scored, as its folder tells it; None where nothing tells."""
-    if source.startswith(HUB):
-        return None
-    folder = find_run(source)
-    file = folder / (f"{which}.json" if is_run(folder) else ORIGIN)
-    step = read_json(file).get("step") if file.is_file() else None
-    return step if type(step) is int else None
-
-
-def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[str, Any] | None:
-    """How long and on what a run was trained, beside the length of its preset, and the step that is scored."""
-    if not config:
-        return None
-    preset, schedule = known_experiment(config.get("preset")), config.get("schedule")
-    preset = preset.tuned() if preset is not None and config.get("tunes") is True else preset
-    return {
-        "steps": schedule.get("steps") if isinstance(schedule, dict) else None,
-        "scored_step": step,
-        "preset_steps": None if preset is None else preset.schedule.steps,
-        "seconds": training_seconds(run / METRICS_FILE),
-        "seed": config.get("seed"),
-        "tuned": config.get("tunes") is True and not teaches_parts(config),
-        **taken_before(config, run),
-        "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
-        "data_sha256": config.get("data_sha256"),
-        "live": config.get("data") == "live",
-    }
-
-
-def teaches_parts(config: dict[str, Any]) -> bool:
-    """Whether a model got something that it had not, all else as it was: a stage of its training."""
-    optimisation = config.get("optimisation")
-    return isinstance(optimisation, dict) and bool(optimisation.get("parts"))
-
-
-def taken_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
-    """Where the first weights came from, and what it took to come there: steps and seconds of all stages up to the
-    weights that each handed over, or of the run behind --init with its stages. None where nothing tells."""
-    inside, init = config.get(FIRST), config.get("init")
-    if isinstance(inside, dict):
-        before, place, name, step = inside, run / FIRST, inside.get("preset"), kept_step(run / FIRST)
-    elif isinstance(init, str):
-        place, step = Path(init), config.get("init_step")
-        name = place.name if place.is_absolute() else init  # which is a shipped model, or says in words where to look
-        if place.is_absolute() and not place.exists():  # its earlier stages are not known
-            return {"init": name, "init_steps": None, "init_seconds": None}
-        before = run_preset(init) if (place / CONFIG).is_file() else {}
-    else:
-        return {"init": None, "init_steps": None, "init_seconds": None}
-    schedule = before.get("schedule")
-    if type(step) is not int:
-        step = schedule.get("steps") if isinstance(schedule, dict) else None
-    own = [step, training_seconds(place / METRICS_FILE, math.inf if step is None else step)]
-    if isinstance(before.get(FIRST), dict):
-        earlier = taken_before(before, place)
-        own = [
-            None if mine is None or theirs is None else round(mine + theirs, 1)
-            for mine, theirs in zip(own, (earlier["init_steps"], earlier["init_seconds"]), strict=True)
-        ]
-    return {"init": name, "init_steps": own[0], "init_seconds": own[1]}
-
-
-def kept_step(run: Path) -> int | None:
-    """Of the best model of a stage, from which the next one starts."""
-    with suppress(UserError):
-        return scored_step(str(run), "best")
-    return None
-
-
-def training_seconds(metrics: Path, until: float = math.inf) -> float | None:
-    """Time that the steps of a run took, validations included, however often it was stopped; None where none tells.
-
-    Rows of figures tell the rate since the row before.
-    """
-    try:
-        lines = read_bounded(metrics, METRICS_LIMIT).splitlines()
-    except UserError:
-        return None
-    total, last = 0.0, 0
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
-            row = json.loads(line)
-            if row["kind"] == "train":
-                step = min(row["step"], until)
-                total += max(step - last, 0) / row["steps_per_second"]
-                last = step
-    return round(total, 1) if last else None
 
 
 def default_slots(about: Mapping[str, Any], data: DatasetPlan, split: str, others: int | None = None) -> int:

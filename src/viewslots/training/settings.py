@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
 from viewslots.files import FIRST, shown
-from viewslots.methods.config import Bound, Whole, check_fields, from_values, frozen
+from viewslots.methods.config import Bound, Count, Steps, StepsOr0, check_fields, from_values, frozen
 from viewslots.methods.contract import Precision
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.registry import trainable_class
@@ -36,7 +36,7 @@ class RunSettings:
     schedule: Schedule
     optimisation: Optimisation
     """Its batch size is that of all ranks together."""
-    views: int
+    views: Count
     """M after the single-view phase, at most."""
     data: str
     """Folder of a data set, or `live`."""
@@ -47,18 +47,18 @@ class RunSettings:
     seed: Seed
     init: str | None
     """Where the first weights came from, if not from the seed."""
-    pinned: tuple[int, ...]
+    pinned: tuple[Steps, ...]
     """Steps whose checkpoints are kept for good: other experiments start from them."""
     precision: Precision
     fast: bool
-    validate_every: int
-    checkpoint_every: int
-    log_every: int
+    validate_every: Steps
+    checkpoint_every: Steps
+    log_every: Steps
     tunes: bool = False
     """Whether it starts from a trained model of its own kind: the start is then validated too, and may be the best."""
     first: "RunSettings | None" = None
     """The stage before, whose best model this one starts from; its folder is first/ of this one's."""
-    init_step: Whole | None = None
+    init_step: StepsOr0 | None = None
     """The step that the first weights had in their own run; None where nothing tells."""
 
     section, later = "run", frozenset({"tunes", "first", "init_step"})

@@ -17,9 +17,9 @@ the picture as it was given, the window of it that the model saw, and outlines i
 [x, y, x, y, ...] around what is seen of an object and around the whole of it; (0, 0) is the outer corner of the upper
 left pixel.
 
-`errors` are mean squared errors of the pictures as this scene rebuilds them, one a picture, edits and all. `familiarity`
-and `warning` are of the pictures and of the scene as it was read from them: no edit changes them, `familiarity.errors`
-included. Where nothing was edited, both lists of errors are the same.
+`errors` are mean squared errors of the pictures as this scene rebuilds them, edits and all. `warning` and
+`familiarity`, which has `errors` of its own, are of the scene as it was read from the pictures: no edit changes them.
+Where nothing was edited, both lists of errors are the same.
 """
 
 import re

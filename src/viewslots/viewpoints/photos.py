@@ -8,7 +8,7 @@ from the model's grid to the pixels that were given. A short video stands for it
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,6 +53,12 @@ class Photo:
         window = self.pixels[cut.top : cut.top + cut.crop_height, cut.left : cut.left + cut.crop_width]
         small = area_mean(area_mean(window, cut.height).swapaxes(0, 1), cut.width).swapaxes(0, 1)
         return torch.from_numpy((small / 255).astype(np.float32)).permute(2, 0, 1).contiguous()
+
+    def seen_in(self, size: tuple[int, int]) -> "Photo":
+        """By a model whose pictures have this height and width."""
+        if (self.window.height, self.window.width) == size:
+            return self
+        return replace(self, window=Resize.between(self.size, size))
 
     def enlarged(self, values: Float[Tensor, "h w"]) -> Float[Tensor, "H W"]:
         """What the model says of each of its pixels, smoothly in those of the window."""
@@ -143,7 +149,7 @@ def named(picture: Any, place: int) -> str:
 def read_photo(picture: Picture, size: Extent, name: str) -> Photo:
     """One picture, from whatever holds it."""
     if isinstance(picture, Photo):
-        return picture
+        return picture.seen_in(sides(size))
     if isinstance(picture, np.ndarray):
         pixels = array_pixels(picture, name)
     elif isinstance(picture, Image.Image):

@@ -24,7 +24,7 @@ from viewslots.methods.contract import (
     searched_in_words,
 )
 from viewslots.methods.inputs import check_slots, check_views
-from viewslots.runs import HUB, Which, find_run, load_run, run_preset
+from viewslots.runs import HUB, Model, Which, find_run, knows_one_view, load_run
 from viewslots.types import PRESENT, Decomposition, SceneBatch, concatenated, shapes_only
 from viewslots.viewpoints.answers import Answers, Scenes, parts_of, scene_batch
 from viewslots.viewpoints.familiarity import Familiarity, Typical, familiarity_of, read_typical
@@ -43,14 +43,14 @@ class UnfamiliarPictures(UserWarning):
 def load(source: str | Path, *, device: str = "cpu", which: Which = "best") -> "Reader":
     """A model to look through: the name of a shipped one, a run folder, a folder written by save_pretrained."""
     model = load_run(source, which=which).requires_grad_(False)  # refinement follows codes; weights would be in its way
+    return reader_of(model.to(device), source)
+
+
+def reader_of(model: Model, source: str | Path) -> "Reader":
+    """With all that the place of a model tells of it."""
     from_hub = isinstance(source, str) and source.startswith(HUB)
     typical = None if from_hub else read_typical(find_run(source))
-    return Reader(model.to(device), str(source), typical, single=knows_one_view(source))
-
-
-def knows_one_view(source: str | Path) -> bool:
-    """Whether a model was trained on single pictures; False where nothing tells."""
-    return run_preset(source).get("views") == 1
+    return Reader(model, str(source), typical, single=knows_one_view(model, source))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,7 +107,7 @@ class Reader:
     typical: Typical | None = None
     """How well it rebuilds the kind of pictures it was trained on, where that was measured."""
     single: bool = False
-    """Whether it was trained on single pictures, and so knows nothing of viewpoints (`knows_one_view`)."""
+    """Whether several pictures are not views of one scene to it (`knows_one_view`)."""
 
     def __post_init__(self) -> None:
         self.model.eval()
@@ -226,7 +226,7 @@ class Reader:
         return check_slots(self.slots if slots is None else slots)
 
     def refuse_views(self, batch: SceneBatch) -> None:
-        """Of a model that knows none."""
+        """Several, of a model of single pictures."""
         if self.single and (count := batch.image.shape[1]) > 1:
             raise UserError(
                 f"{self.name or 'this model'}: trained on single pictures, so it cannot take {count} for views of one "

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Positive, check_fields, from_values
+from viewslots.methods.config import Count, Glimpse, Positive, Side, check_fields, from_values
 
 EncoderStage = tuple[int, int]
 """One 3x3 convolution: (channels, stride)."""
@@ -16,7 +16,7 @@ DecoderStage = tuple[int, int]
 class DecoderConfig:
     """From a code by fully connected layers to a small map, and by convolutions to a picture."""
 
-    grid: int
+    grid: Side
     """Side of the first map."""
     grid_channels: int
     stages: tuple[DecoderStage, ...]
@@ -42,17 +42,17 @@ class DecoderConfig:
 class GmiooConfig:
     """Everything that fixes the model."""
 
-    image_size: int = 64
-    slots: int = 6
+    image_size: Side = 64
+    slots: Count = 6
     """K while training."""
     background_dim: int = 4
     code_dim: int = 64
     """Of the code of an object's appearance and shape."""
-    glimpse_size: int = 32
+    glimpse_size: Glimpse = 32
     """Side of what is seen and painted inside a box."""
     hidden: int = 256
     """Width of LSTMs, of the layers before them and of the heads after them."""
-    refinements: int = 2
+    refinements: Count = 2
     """Passes over all objects after the first."""
     background_encoder: tuple[EncoderStage, ...] = ((8, 1), (8, 2), (16, 1), (16, 2))
     object_encoder: tuple[EncoderStage, ...] = ((16, 1), (16, 2), (32, 1), (32, 2))

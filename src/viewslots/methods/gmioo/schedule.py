@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from viewslots.methods.config import Amount, Positive, Whole
+from viewslots.methods.config import Amount, Positive, Steps, StepsOr0
 from viewslots.methods.schedules import Scalar, Schedule, Scheduled, exponential, linear
 
 
@@ -19,12 +19,12 @@ class Annealing(Scheduled):
 class GmiooSchedule(Schedule):
     """step -> Annealing."""
 
-    steps: int = 200_000
+    steps: Steps = 200_000
     temperature_start: Positive = 2.0
     temperature_end: Positive = 0.5
     """Reached exponentially at the end of the run."""
     guide_weight: Amount = 0.2
-    guide_steps: Whole = 25_000
+    guide_steps: StepsOr0 = 25_000
     """The weight falls linearly to 0 over the first of these steps."""
 
     def at(self, step: int) -> Annealing:

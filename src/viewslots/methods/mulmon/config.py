@@ -4,15 +4,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Amount, Positive, check_fields, from_values
+from viewslots.methods.config import Amount, Count, Positive, Side, check_fields, from_values
 
 
 @dataclass(frozen=True)
 class MulmonConfig:
     """Everything that fixes the networks and the pass."""
 
-    image_size: int = 64
-    slots: int = 7
+    image_size: Side = 64
+    slots: Count = 7
     """K, the objects of a scene. The method has K + 1 slots: any of them may take the background."""
     latent_dim: int = 16
     """D: of a slot, and of what a slot is from one viewpoint."""
@@ -27,7 +27,7 @@ class MulmonConfig:
     refinement_features: int = 128
     state_dim: int = 128
     """Of the LSTM."""
-    iterations: int = 5
+    iterations: Count = 5
     """Samples of the posterior a view; between two of them it is refined."""
     sigma_x: Positive = 0.1
     """Standard deviation of a colour."""

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Amount, Positive, Proper, Whole, check_fields, from_values
-from viewslots.types import Extent, extent_of, sides
+from viewslots.methods.config import Amount, Count, Positive, Proper, Sides, Whole, check_fields, from_values
+from viewslots.types import extent_of, sides
 
 DECODER_KINDS = ("dense", "broadcast", "compact")
 
@@ -30,7 +30,7 @@ class DecoderConfig:
     """A network that turns a code into a picture; `kind` names an entry of networks.DECODERS."""
 
     kind: str
-    grid: Extent
+    grid: Sides
     """Of the map on which the convolutions start."""
     stages: tuple[Stage, ...]
     hidden: tuple[int, ...] = ()
@@ -120,8 +120,8 @@ class StartConfig:
 class OclocConfig:
     """Everything that fixes the networks and the distributions. The defaults are the paper's multi-view model."""
 
-    image_size: Extent = 64
-    slots: int = 7
+    image_size: Sides = 64
+    slots: Count = 7
     """K while training; any call may use another."""
     view_dim: int = 4
     """z_view."""
@@ -139,10 +139,10 @@ class OclocConfig:
     """D_at of y_attr."""
     key_dim: int = 64
     value_dim: int = 136
-    rounds: int = 3
+    rounds: Count = 3
     """T of Algorithm 1."""
     feature_channels: int = 64
-    feature_layers: int = 4
+    feature_layers: Count = 4
     feature_kernel: int = 5
     feature_stride: int = 1
     """Stride of the first feature convolution; the paper keeps full resolution."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from viewslots.methods.config import Amount, Positive, Whole
+from viewslots.methods.config import Amount, Positive, Steps, StepsOr0
 from viewslots.methods.schedules import (
     Scalar,
     Schedule,
@@ -42,13 +42,13 @@ class OclocSchedule(Schedule):
     """step -> Annealing. The defaults are the authors' multi-view runs; the paper's text has a constant
     lambda, KL weights of 1 and no compactness noise (docs/reproduction.md)."""
 
-    steps: int = 150_000
+    steps: Steps = 150_000
     """Length of the run: temperatures and softness reach their end there."""
     temperature_start: Positive = 10.0
     temperature_end: Positive = 0.5
     softness_start: Positive = 10.0
     softness_end: Positive = 0.5
-    kl_ramp_steps: Whole = 100_000
+    kl_ramp_steps: StepsOr0 = 100_000
     """Every KL weight grows linearly from 0 to 1 over these steps; 0 means 1 from the start."""
     background_kl_factor: Amount = 10.0
     """Extra factor of the background's attribute KL."""

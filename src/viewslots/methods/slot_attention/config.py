@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viewslots.errors import UserError
-from viewslots.methods.config import check_fields, from_values
+from viewslots.methods.config import Count, Side, check_fields, from_values
 
 Stage = tuple[int, int, int]
 """One transposed convolution of the decoder: (stride, kernel size, channels)."""
@@ -14,21 +14,21 @@ Stage = tuple[int, int, int]
 class SlotAttentionConfig:
     """Everything that fixes the networks."""
 
-    image_size: int = 128
-    slots: int = 7
+    image_size: Side = 128
+    slots: Count = 7
     """K, the objects of a scene. The method has K + 1 slots: any of them may take the background."""
     encoder_channels: int = 64
-    encoder_layers: int = 4
+    encoder_layers: Count = 4
     encoder_kernel: int = 5
     encoder_stride: int = 1
     """Stride of the first convolution; the paper keeps full resolution."""
     slot_dim: int = 64
     """D: of slots, queries, keys and values."""
-    iterations: int = 3
+    iterations: Count = 3
     """T."""
     mlp_hidden: int = 128
     """Width of the residual perceptron that follows the GRU."""
-    decoder_grid: int = 8
+    decoder_grid: Side = 8
     """Side of the map on which every slot is broadcast."""
     decoder_stages: tuple[Stage, ...] = (*[(2, 5, 64)] * 4, (1, 5, 64))
     """Before the last transposed convolution, a 3x3 one to colours and mask."""

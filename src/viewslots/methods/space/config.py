@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Bound, Positive, check_fields, from_values
+from viewslots.methods.config import Bound, Count, Glimpse, Positive, Side, check_fields, from_values
 
 Chance = Annotated[float, Bound("above 0 and below 1", lambda value: 0 < value < 1)]
 Convolution = tuple[int, int, int, int]
@@ -18,8 +18,8 @@ Shuffle = tuple[int, int, int]
 class SpaceConfig:
     """Everything that fixes the networks and the generative model."""
 
-    image_size: int = 64
-    grid: int = 8
+    image_size: Side = 64
+    grid: Side = 8
     """G: a picture has G x G cells, and each may hold one object."""
 
     encoder: tuple[Convolution, ...] = (
@@ -31,9 +31,9 @@ class SpaceConfig:
         (1, 1, 128, 16),
     )
     """From the picture to one feature vector a cell."""
-    lateral_layers: int = 2
+    lateral_layers: Count = 2
     """3x3 convolutions between neighbouring cells."""
-    glimpse_size: int = 32
+    glimpse_size: Glimpse = 32
     """Side of a glimpse: what a cell sees of the picture, and what it paints."""
     glimpse_encoder: tuple[Convolution, ...] = (
         (3, 1, 16, 4),
@@ -43,13 +43,13 @@ class SpaceConfig:
         (4, 2, 128, 8),
     )
     """Before a last convolution that takes the whole map at once."""
-    glimpse_channels: int = 256
+    glimpse_channels: Glimpse = 256
     """Of that last convolution, and of the first map of the glimpse decoder."""
-    glimpse_groups: int = 16
+    glimpse_groups: Glimpse = 16
     glimpse_decoder: tuple[Shuffle, ...] = ((2, 128, 16), (2, 128, 16), (2, 64, 8), (2, 32, 8), (2, 16, 4))
     what_dim: int = 32
 
-    components: int = 1
+    components: Count = 1
     """Of the background."""
     background_channels: tuple[int, ...] = (64, 64, 64, 64)
     """Of the background's picture encoder; every convolution halves the map."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from viewslots.methods.config import Amount, Positive, Whole
+from viewslots.methods.config import Amount, Batch, Positive, Steps, StepsOr0
 from viewslots.methods.schedules import Optimisation, Scalar, Schedule, Scheduled, linear
 
 
@@ -23,15 +23,15 @@ class SpaceAnnealing(Scheduled):
 class SpaceSchedule(Schedule):
     """step -> SpaceAnnealing: linear from a first to a last step, constant before and after."""
 
-    steps: int = 200_000
+    steps: Steps = 200_000
     temperature_start: Positive = 2.5
     temperature_end: Positive = 0.5
-    temperature_steps: int = 20_000
-    presence_first_step: Whole = 4_000
-    presence_last_step: int = 10_000
-    scale_first_step: Whole = 10_000
-    scale_last_step: int = 20_000
-    boundary_steps: Whole = 100_000
+    temperature_steps: Steps = 20_000
+    presence_first_step: StepsOr0 = 4_000
+    presence_last_step: Steps = 10_000
+    scale_first_step: StepsOr0 = 10_000
+    scale_last_step: Steps = 20_000
+    boundary_steps: StepsOr0 = 100_000
     """So long objects must not touch the edges of their glimpses."""
 
     def at(self, step: int) -> SpaceAnnealing:
@@ -56,13 +56,13 @@ class SpaceOptimisation(Optimisation):
     foreground that learns before the background takes dark grounds for objects.
     """
 
-    batch_size: int = 12
+    batch_size: Batch = 12
     learning_rate: Positive = 1e-5
     background_rate: Positive = 1e-3
     """Decays as the other one does."""
     decay_factor: Positive = 1.0
-    warmup_steps: Whole = 0
-    single_view_steps: Whole = 0
+    warmup_steps: StepsOr0 = 0
+    single_view_steps: StepsOr0 = 0
     clip_norm: Amount = 1.0
 
     def learning_rates_at(self, step: int) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Amount, Share, Whole
+from viewslots.methods.config import Amount, CountOr0, Glimpse, Share, Whole
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.schedules import linear
@@ -25,13 +25,13 @@ class UmbraConfig(OclocConfig):
     """Nats for every pixel of full shadow: else a shadow takes the edge of an object, which has a price."""
     object_cost: Amount = 20.0
     """Nats for every object present: a second copy of one explains less."""
-    glimpses: Whole = 0
+    glimpses: CountOr0 = 0
     """Rounds after Algorithm 1 in which every layer looks at the box where it is drawn, and changes its code."""
     glimpse_slopes: bool = True
     """Whether it is also told which way the description of the pictures grows shorter: one gradient a round."""
-    glimpse_size: int = 24
+    glimpse_size: Glimpse = 24
     """Pixels of a side of what is seen of a box."""
-    glimpse_channels: tuple[int, ...] = (32, 64, 64)
+    glimpse_channels: tuple[Glimpse, ...] = (32, 64, 64)
     """Of the convolutions that see it; each halves its sides."""
 
     details: Whole = 0
