@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from viewslots.files import replacing
 
@@ -138,9 +139,8 @@ class SideBySide(ABC):
             return
         best = run / json.loads(told)["folder"]
         weights = load_file(best / "model.safetensors")
-        halves = {key: value.half() if value.is_floating_point() else value for key, value in weights.items()}
         with replacing(copies / "model.safetensors") as draft:
-            save_file(halves, draft)
+            save_file({key: halved(value) for key, value in weights.items()}, draft)
         for file in (best / "config.json", best / "run.json", run / "best.json"):
             copy(file, copies)
 
@@ -158,6 +158,12 @@ class SideBySide(ABC):
         file = f"logs/{name}-questions.txt"
         (self.work / file).write_text("\n".join(lines) + "\n")
         self.ended(f"scores of {name}", self.start(f"{name}-questions", [__file__], later, stdin=file))
+
+
+def halved(value: Tensor) -> Tensor:
+    """In half precision, unless that is too narrow for it, as for some running statistics."""
+    half = value.half() if value.is_floating_point() else value
+    return value if half.isinf().any() else half
 
 
 def copy(file: Path, folder: Path) -> None:

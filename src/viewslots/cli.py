@@ -116,12 +116,12 @@ def plain_words(error: Exception, words: Sequence[str] = ()) -> str | None:
         return f"{error.filename or 'output'}: {error.strerror or error}"
     torchs = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
     if isinstance(error, MemoryError) or torchs:
-        return f"out of memory; {what_takes_less(words)}"
+        return f"out of memory{what_takes_less(words)}"
     return None
 
 
 def what_takes_less(words: Sequence[str]) -> str:
-    """Memory: a smaller batch, of a command that knows one."""
+    """Memory, where the command has something to choose."""
     command = COMMANDS.get(words[0]) if words else None
     batched = command is not None and "batch" in inspect.signature(command).parameters
-    return "try a smaller --batch" if batched else "try fewer or smaller pictures"
+    return "; try a smaller --batch" if batched else ""

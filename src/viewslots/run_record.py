@@ -105,12 +105,12 @@ def training_seconds(metrics: Path, until: float = math.inf) -> float | None:
         lines = read_bounded(metrics, METRICS_LIMIT).splitlines()
     except UserError:
         return None
-    total, last = 0.0, 0
+    total, last, told = 0.0, 0, False
     for line in lines:
         with suppress(ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             row = json.loads(line)
             if row["kind"] == "train":
                 step = min(row["step"], until)
                 total += max(step - last, 0) / row["steps_per_second"]
-                last = step
-    return round(total, 1) if last else None
+                last, told = step, True
+    return round(total, 1) if told else None

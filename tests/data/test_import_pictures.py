@@ -235,6 +235,29 @@ def test_sizes_are_known_without_decoding(tmp_path: Path, monkeypatch: pytest.Mo
     assert {path: picture_size(path) for path in expected} == expected
 
 
+def with_telling_last(png: bytes) -> bytes:
+    """What is told of a picture, after its pixels."""
+    chunks, place = [], 8
+    while place < len(png):
+        size = 12 + int.from_bytes(png[place : place + 4], "big")
+        chunks.append(png[place : place + size])
+        place += size
+    told = [chunk for chunk in chunks[:-1] if chunk[4:8] in (b"eXIf", b"iTXt", b"tEXt")]
+    rest = [chunk for chunk in chunks[:-1] if chunk not in told]
+    assert told
+    assert rest[-1][4:8] == b"IDAT"
+    return png[:8] + b"".join([*rest, *told, chunks[-1]])
+
+
+def test_what_a_png_tells_after_its_pixels_counts(tmp_path: Path) -> None:
+    """The oracle decodes."""
+    late = [path for path in turned(tmp_path) if path.suffix == ".png" and path.stem != "plain"]
+    assert len(late) == 3
+    for path in late:
+        path.write_bytes(with_telling_last(path.read_bytes()))
+        assert picture_size(path) == read_rgb(path).shape[:2] == (30, 20)
+
+
 def labelled(photos: Path, make: Callable[[int, int], np.ndarray], **options: object) -> Path:
     for scene, folder in enumerate(sorted(photos.iterdir())):
         for view in range(3):

@@ -112,6 +112,8 @@ def test_a_warning_is_a_piece_of_its_own(opened: Opened) -> None:
 def test_photos_are_shown_in_their_own_pixels(reader: Reader) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), dtype=np.uint8)
     opened = open_photos(reader, [pixels, pixels[:, ::-1]])
+    assert opened.scene.as_read is not None
+    assert not opened.scene.as_read.photos  # a tab keeps nothing larger than it shows
     page = panels.given_and_rebuilt(opened)
     sizes = re.findall(r'width="(\d+)" height="(\d+)"', page)
     small = (str(reader.size[1]), str(reader.size[0]))

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -279,6 +280,20 @@ def test_a_model_of_single_pictures_has_no_viewpoints(
     assert list(found) == SCENES[:2]
     with pytest.raises(UserError, match="trained on single pictures, so it cannot take 2 for views"):
         made(capsys, str(saved), data=data, out=tmp_path / "out", views=2)
+
+
+def test_a_model_of_single_pictures_beside_it_changes_the_comparison_alone(
+    data: Path, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    single = tmp_path / "single"
+    shutil.copytree(saved, single)
+    (single / "run.json").write_text(json.dumps({"config": {"views": 1}}))
+    alone = made(capsys, str(saved), data=data, out=tmp_path / "alone", scenes=2)
+    found = made(capsys, str(saved), data=data, out=tmp_path / "out", scenes=2, compare=(str(single),))
+    assert [name for name in found if not name.startswith("comparison")] == list(alone)
+    assert Image.open(found[SCENES[0]][0]).size == Image.open(alone[SCENES[0]][0]).size
+    several = made(capsys, str(saved), data=data, out=tmp_path / "both", scenes=2, compare=(str(saved),))
+    assert Image.open(found["comparison"][0]).size < Image.open(several["comparison"][0]).size
 
 
 def test_a_set_of_ones_own_with_few_scenes_and_fewer_views(

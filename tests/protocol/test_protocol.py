@@ -676,6 +676,7 @@ def test_time_of_a_training_from_its_rows(tmp_path: Path) -> None:
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 200, "ki')
     assert training_seconds(file) == 20.0
+    assert training_seconds(file, 0) == 0.0
     (tmp_path / "config.json").write_text(json.dumps({"kind": "viewslots run", "config": {"schedule": {"steps": 150}}}))
     begun = {"init": str(tmp_path)}
     assert taken_before(begun, tmp_path) == {"init": tmp_path.name, "init_steps": 150, "init_seconds": 20.0}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -81,7 +82,8 @@ def figures(
     The camera's path through the scenes comes as MP4 and GIF. A method that cannot show a scene from elsewhere, or was
     trained on single pictures, gets no figures of viewpoints. With --compare, two figures more have several methods on
     the same scenes, as in the paper's supplement; an object has the colour of the true one in all of them. Options of
-    the search are RUN's alone, but --starts 0 shows the plain answers of all.
+    the search are RUN's alone, but --starts 0 shows the plain answers of all. With a model of single pictures among
+    them the comparison is of one picture a scene.
 
     Args:
         run: A run folder, a saved model, the name of a shipped one, or of a method that learns nothing (kmeans). A run
@@ -122,10 +124,11 @@ def figures(
     tables = [(_row_name(result), result) for result in _results(run, results)]
     where = pick_device(device)
     asked: dict[str, Asked] = {}
+    shown_views: list[int | None] = []
     of_run = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     for source in (run, *compare):
         method, about = find_subject(source, which, where)
-        views = views_for(method, source, views, stored, say)
+        shown_views.append(views_for(method, source, views, stored, say))
         if isinstance(method, Module):
             method.requires_grad_(False)  # a search follows codes; gradients of weights would be in its way
         search = search_asked_for(method.default_search, **(of_run if not asked or starts == 0 else {}))
@@ -133,7 +136,12 @@ def figures(
         found = default_slots(about, store.meta.plan, split, others) if slots is None else slots
         asked[_new_name(source, asked)] = Asked(method, found, seed, search)
 
-    def shown_to(method: "Method", size: tuple[int, int] | None = None) -> list[Shown]:
+    own = shown_views[0]
+    compared = 1 if 1 in shown_views else own  # all see the same pictures
+    if compared != own:
+        say("so the comparison shows the first picture of each scene to all")
+
+    def shown_to(method: "Method", views: int | None, size: tuple[int, int] | None = None) -> list[Shown]:
         return _shown_scenes(store, split, scenes, views, method, where, size)
 
     parts: list[Part] = []
@@ -143,9 +151,9 @@ def figures(
         work = Work(progress, rounds * (SCENES if scenes is None else scenes))
         if not comparison_only:
             names = _names(store, split, scenes)
-            parts += _own_parts(run, shown_to(first.method), first, frames, names, work)
+            parts += _own_parts(run, shown_to(first.method, own), first, frames, names, work)
         if compare or comparison_only:
-            parts += _comparison(asked, shown_to, work)
+            parts += _comparison(asked, partial(shown_to, views=compared), work)
     if not comparison_only:
         parts += [*curve_parts(Path(run)), *table_parts(tables)]
     with plain_errors("writing", out), Progress("figures", "drawing") as progress:
@@ -260,20 +268,18 @@ def _answers(asked: Asked, shown: Sequence[Shown], work: "Work") -> "list[Decomp
     return answers
 
 
-def _comparison(
-    asked: Mapping[str, Asked], shown_to: "Callable[[Method, tuple[int, int] | None], list[Shown]]", work: "Work"
-) -> "Iterator[Part]":
+def _comparison(asked: Mapping[str, Asked], shown_to: "Callable[..., list[Shown]]", work: "Work") -> "Iterator[Part]":
     """In the size of the method that sees most; each sees the pictures in its own."""
     from viewslots.figures.comparison import enlarged
     from viewslots.figures.figure_set import comparison_parts
     from viewslots.viewpoints.scene import search_words
 
     largest = max(asked.values(), key=lambda one: one.pixels).method
-    scenes = shown_to(largest, None)
+    scenes = shown_to(largest)
     height, width = scenes[0].given.image.shape[-2:]
     answers = {}
     for name, one in asked.items():
-        found = _answers(one, shown_to(one.method, (height, width)), work)
+        found = _answers(one, shown_to(one.method, size=(height, width)), work)
         words = f", {search_words(one.search)}" if one.method.searches else ""
         answers[name + words] = [enlarged(answer, (height, width)) for answer in found]
     return comparison_parts([one.given.image[0] for one in scenes], [one.truth for one in scenes], answers)

@@ -27,6 +27,9 @@ MOST_BYTES = 20 * 10**6
 STORED_BYTES = 200 * 10**6
 """of one in a data set: an uncompressed PNG of the most pixels, 16 bits each, still fits."""
 MOST_PIXELS = 40 * 10**6
+MOST_CHUNKS = 2**20
+TELLING = (b"eXIf", b"iTXt", b"tEXt", b"zTXt")
+"""Chunks of a PNG that may say how it is turned."""
 GREY = (128, 128, 128, 255)
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Nothing else is even tried, but HEIF where it can be read: fewer decoders, fewer surprises."""
@@ -69,8 +72,24 @@ def picture_size(path: Path) -> tuple[int, int]:
     with damage(name), open_regular(path) as file, _pillow(file, name) as image:
         require_pixels(image, name)
         # Of TIFFs Pillow turns the size itself. A PNG's own getexif would decode it.
+        if image.format == "PNG" and _tells_late(file):
+            image.load()
         turned = image.format != "TIFF" and Image.Image.getexif(image).get(ORIENTATION, 1) in SIDEWAYS
         return (image.width, image.height) if turned else (image.height, image.width)
+
+
+def _tells_late(file: IO[bytes]) -> bool:
+    """Whether a PNG says something after its pixels, where Pillow sees it only once they are decoded."""
+    place, seen = file.tell(), False
+    file.seek(8)
+    for _ in range(MOST_CHUNKS):
+        head = file.read(8)
+        seen = seen or head[4:] == b"IDAT"
+        if len(head) < 8 or head[4:] == b"IEND" or (seen and head[4:] in TELLING):
+            break
+        file.seek(int.from_bytes(head[:4], "big") + 4, 1)
+    file.seek(place)
+    return seen and head[4:] in TELLING
 
 
 def read_indices(path: Path) -> Integer[np.ndarray, "H W"]:

@@ -32,8 +32,8 @@ START = 400
 """Bytes at the beginning of a file that tell what it is."""
 SMALLEST = 2**16
 """Bytes that the smallest file counts for."""
-LEFT_OVER = 120.0
-"""Seconds after which an upload that nobody has read is thrown away: the line of openings is shorter."""
+LEFT_OVER = 600.0
+"""Seconds after which an upload that nobody has read is thrown away: longer than anybody stands in line."""
 MOST_SENT, MOST_FIELD = 2 * MOST_FILES, 1024
 """Files and fields of one form; bytes of a field."""
 

@@ -212,7 +212,7 @@ class Reader:
         answer = self.model.infer(batch, seeded(seed), self.chosen_slots(slots), search)
         assert isinstance(answer, SceneAnswer)
         scene = InferredScene(self, batch.image[0], **vars(answer.scene_codes(0)), answer=answer, photos=photos)
-        return replace(scene, as_read=scene)
+        return replace(scene, as_read=replace(scene, photos=()))  # which may be large
 
     @torch.no_grad()
     def prior(self, seed: int, views: int = 4, slots: int | None = None) -> "InferredScene":

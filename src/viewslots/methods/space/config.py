@@ -11,6 +11,8 @@ Chance = Annotated[float, Bound("above 0 and below 1", lambda value: 0 < value <
 Convolution = tuple[int, int, int, int]
 """A convolution of an encoder: (kernel size, stride, channels, groups of its normalisation)."""
 Shuffle = tuple[int, int, int]
+GlimpseConvolution = tuple[Glimpse, Glimpse, Glimpse, Glimpse]
+GlimpseShuffle = tuple[Glimpse, Glimpse, Glimpse]
 """A stage of a decoder that enlarges maps by pixel shuffle: (factor, channels, groups of its normalisations)."""
 
 
@@ -35,7 +37,7 @@ class SpaceConfig:
     """3x3 convolutions between neighbouring cells."""
     glimpse_size: Glimpse = 32
     """Side of a glimpse: what a cell sees of the picture, and what it paints."""
-    glimpse_encoder: tuple[Convolution, ...] = (
+    glimpse_encoder: tuple[GlimpseConvolution, ...] = (
         (3, 1, 16, 4),
         (4, 2, 32, 8),
         (3, 1, 32, 4),
@@ -46,7 +48,7 @@ class SpaceConfig:
     glimpse_channels: Glimpse = 256
     """Of that last convolution, and of the first map of the glimpse decoder."""
     glimpse_groups: Glimpse = 16
-    glimpse_decoder: tuple[Shuffle, ...] = ((2, 128, 16), (2, 128, 16), (2, 64, 8), (2, 32, 8), (2, 16, 4))
+    glimpse_decoder: tuple[GlimpseShuffle, ...] = ((2, 128, 16), (2, 128, 16), (2, 64, 8), (2, 32, 8), (2, 16, 4))
     what_dim: int = 32
 
     components: Count = 1
