@@ -15,12 +15,10 @@ from viewslots.methods.ocloc import choice
 from viewslots.methods.ocloc.choice import Drawn, most_likely, worth_keeping
 from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.objective import divergences
 from viewslots.methods.ocloc.search import (
     PRUNED,
     length_of,
     objects_in,
-    of_prior_where_absent,
     parted,
     pruned,
     refined,
@@ -199,8 +197,8 @@ def likeliest_background(model: Ocloc, batch: SceneBatch, noise: Noise) -> Poste
 
 
 def arranged(posterior: Posterior) -> Posterior:
-    """The likeliest objects first, equals by what slots hold: searched answers say nothing about the order of slots."""
-    by_code = with_objects(posterior, posterior.y_attr[:, 1:, 0].argsort(dim=1))
+    """The likeliest objects first, equals by their codes: searched answers say nothing about the order of slots."""
+    by_code = with_objects(posterior, posterior.mu_attr[..., 0].argsort(dim=1))
     return with_objects(by_code, by_code.logit_kappa.argsort(dim=1, descending=True, stable=True))
 
 
@@ -220,7 +218,7 @@ def test_one_start_is_inference_without_its_surplus(model: Ocloc) -> None:
     expected = likeliest_background(model, batch, noise)
     assert not torch.equal(expected.background_index, model.infer_posterior(batch, noise).background_index)
     found = searched(model, batch, [noise], annealing, Search(1, 0, 0))
-    assert_equal(arranged(found), arranged(of_prior_where_absent(pruned(model, batch, expected, annealing))))
+    assert_equal(arranged(found), arranged(pruned(model, batch, expected, annealing)))
     assert (found.logit_kappa.diff(dim=1) <= 0).all()  # what is there comes first
     assert (found.logit_kappa == PRUNED).any()
 
@@ -333,28 +331,6 @@ def test_the_most_likely_latents(model: Ocloc, search: Search, monkeypatch: pyte
     assert torch.equal(again.reconstruction, answer.reconstruction)
     plain = model.infer(batch, generator(3)).decomposition()
     assert not torch.equal(plain.reconstruction, answer.reconstruction)
-
-
-@torch.no_grad()
-def test_what_is_absent_has_the_code_of_the_prior(model: Ocloc) -> None:
-    """So the divergences of a searched answer are the length of its codes, and empty slots are ordered alike, whatever
-    was in them. A plain answer keeps what inference says."""
-    batch, annealing = some_batch(), model.annealed()
-    answer = model.infer(batch, generator(3), search=Search(2, looks=1))
-    posterior, order = answer.posterior, answer.decomposition().depth_order
-    absent = posterior.logit_kappa < 0
-    assert absent.any()
-    assert not absent.all()
-    told = divergences(posterior, batch.view_mask, model.config.alpha)["attr"]
-    lengths = torch.where(absent, 0.0, model.object_lengths(posterior, annealing)).sum(1)
-    torch.testing.assert_close(told, lengths + normal_kl(posterior.mu_bck, posterior.log_sigma_bck))
-    unknown = torch.cat([posterior.mu_view, torch.zeros(2, 2, model.config.attr_dim)], -1)
-    expected = model.generation.f_ord(unknown)[..., :1].expand(order.shape)  # type: ignore[union-attr]
-    nowhere = absent[:, None].expand(order.shape)  # type: ignore[union-attr]
-    torch.testing.assert_close(order[nowhere], expected[nowhere])  # type: ignore[index]
-    plain = model.infer(batch, generator(3)).posterior
-    assert plain.mu_attr.all()
-    assert plain.log_sigma_attr.all()
 
 
 def test_as_likely_as_not_is_present(model: Ocloc) -> None:

@@ -24,7 +24,6 @@ from viewslots.methods.ocloc.search import (
     joined,
     looked_at,
     of_present,
-    of_prior_where_absent,
     parted,
     pruned,
     searched,
@@ -364,7 +363,7 @@ def test_a_search_prunes_before_it_looks(monkeypatch: pytest.MonkeyPatch) -> Non
     first = pruned(model, batch, model.infer_posterior(batch, noise), annealing)
     assert (first.logit_kappa == PRUNED).any()
     shown, absent = parted(first)
-    expected = of_prior_where_absent(pruned(model, batch, joined(looked_at(model, batch, shown), absent), annealing))
+    expected = pruned(model, batch, joined(looked_at(model, batch, shown), absent), annealing)
     found = searched(model, batch, [noise], annealing, Search(starts=1))
     order = [posterior.y_attr[:, 1:, 0].argsort(dim=1) for posterior in (found, expected)]  # of their slots
     for name, value in vars(with_objects(expected, order[1])).items():

@@ -63,7 +63,7 @@ def searched(
         best, others = of_present(refine, of_present(look, best)), []
         pulse(PASS)
     best = of_present(prune, best)
-    return of_prior_where_absent(with_objects(best, likeliest_first(best)))
+    return with_objects(best, likeliest_first(best))
 
 
 def best_of(
@@ -166,16 +166,6 @@ def keeping(posterior: Posterior, kept: Bool[Tensor, "B K"]) -> Posterior:
     """Of the objects that are likely there only these; what is unlikely stays as it is."""
     surplus = (posterior.logit_kappa >= 0) & ~kept
     return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, PRUNED))
-
-
-def of_prior_where_absent(posterior: Posterior) -> Posterior:
-    """What is absent has the code of the prior: pictures say nothing of it, and its length of no nats means just that.
-
-    What a slot held before it was emptied would else decide how an empty slot is ordered.
-    """
-    absent = (posterior.logit_kappa < 0)[..., None]
-    codes = {name: getattr(posterior, name).masked_fill(absent, 0.0) for name in ("mu_attr", "log_sigma_attr")}
-    return replace(posterior, **codes)
 
 
 def refined(
