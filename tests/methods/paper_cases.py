@@ -18,8 +18,8 @@ from viewslots.types import SceneBatch
 
 M = TypeVar("M", Ocloc, PerView)
 
-# The paper's start: an undecided background.
-SMALL = replace(TINY, start=StartConfig())
+# The paper's start and likelihood: an undecided background, and the sigma_x of all its data sets.
+SMALL = replace(TINY, start=StartConfig(), sigma_x=0.2)
 K, SIZE = 3, SMALL.image_size
 WARM = Annealing(temperature_prs=1.0, temperature_shp=1.0, softness=1.0, compactness_rate=0.1)
 

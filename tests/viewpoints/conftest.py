@@ -13,7 +13,7 @@ from viewslots.methods.ocloc.presets import TINY
 from viewslots.viewpoints.scene import InferredScene, Reader, load
 
 BLENDER = Path(__file__).parent.parent / "data" / "clevr_m1_blender_2scenes.h5"
-SMALL = replace(TINY, slots=4, view_dim=3)
+SMALL = replace(TINY, slots=4, view_dim=3, sigma_x=0.2)
 
 
 @pytest.fixture(autouse=True)
