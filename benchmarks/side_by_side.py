@@ -123,14 +123,11 @@ class SideBySide(ABC):
 
     def keep(self, name: str) -> None:
         """Of a run and the earlier stages inside it."""
-        runs = self.work / "runs"
-        for curves in (runs / name).rglob("metrics.jsonl"):
-            run = curves.parent
-            copies = self.work / "kept" / run.relative_to(runs)
-            copies.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):  # no model yet, or a better one has just taken its place
+        for stage in (name, f"{name}/first", f"{name}/first/first"):
+            run, copies = self.work / "runs" / stage, self.work / "kept" / stage
+            with suppress(FileNotFoundError):  # no such stage or model yet, or a better one has just taken its place
+                copy_longer(run / "metrics.jsonl", copies)
                 self.keep_best(run, copies)
-            copy(curves, copies)
 
     def keep_best(self, run: Path, copies: Path) -> None:
         """Unless it is there already. best.json goes last: it says which model the others are of."""
@@ -141,8 +138,10 @@ class SideBySide(ABC):
         weights = load_file(best / "model.safetensors")
         with replacing(copies / "model.safetensors") as draft:
             save_file({key: halved(value) for key, value in weights.items()}, draft)
-        for file in (best / "config.json", best / "run.json", run / "best.json"):
+        for file in (best / "config.json", best / "run.json"):
             copy(file, copies)
+        with replacing(copies / "best.json") as draft:  # as it was told: by now it may name another
+            draft.write_text(told)
 
     def data(self, name: str, more: list[str], later: bool = False) -> None:
         """Into WORK/NAME, with the splits test1-large and test2-large; `--small` has a few scenes of each split."""
@@ -164,6 +163,14 @@ def halved(value: Tensor) -> Tensor:
     """In half precision, unless that is too narrow for it, as for some running statistics."""
     half = value.half() if value.is_floating_point() else value
     return value if half.isinf().any() else half
+
+
+def copy_longer(file: Path, folder: Path) -> None:
+    """A file that only grows, if it has grown since."""
+    held, size = folder / file.name, file.stat().st_size
+    if not held.exists() or held.stat().st_size < size:
+        folder.mkdir(parents=True, exist_ok=True)
+        copy(file, folder)
 
 
 def copy(file: Path, folder: Path) -> None:

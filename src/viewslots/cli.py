@@ -121,7 +121,7 @@ def plain_words(error: Exception, words: Sequence[str] = ()) -> str | None:
 
 
 def what_takes_less(words: Sequence[str]) -> str:
-    """Memory, where the command has something to choose."""
+    """An option that saves memory, if the command has one."""
     command = COMMANDS.get(words[0]) if words else None
     batched = command is not None and "batch" in inspect.signature(command).parameters
     return "; try a smaller --batch" if batched else ""

@@ -31,7 +31,7 @@ def scored_step(source: str, which: Which) -> int | None:
     return step if type(step) is int else None
 
 
-def newest_kept(run: Path) -> Which:
+def best_or_last(run: Path) -> Which:
     """The best model; the last one where there is none, as all steps saw a single view."""
     return "last" if (run / "last.json").is_file() and not (run / "best.json").is_file() else "best"
 

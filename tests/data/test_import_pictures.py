@@ -208,6 +208,8 @@ def turned(folder: Path) -> Iterator[Path]:
     assert isinstance(exif, Image.Exif)
     raw, tags = PngImagePlugin.PngInfo(), TiffImagePlugin.ImageFileDirectory_v2()
     raw.add_text("Raw profile type exif", f"\nexif\n{len(exif.tobytes()):8}\n{exif.tobytes().hex()}\n")
+    xmp_tag = TiffImagePlugin.ImageFileDirectory_v2()
+    xmp_tag[700], xmp_tag.tagtype[700] = xmp.encode(), 7
     tags[0x0112], tags[700], tags.tagtype[700] = 6, xmp.encode(), 7
     ways: dict[str, dict[str, object]] = {
         "exif.png": {"exif": exif},
@@ -216,6 +218,7 @@ def turned(folder: Path) -> Iterator[Path]:
         "exif.jpg": {"exif": exif},
         "xmp.webp": {"xmp": xmp.encode()},
         "both.tif": {"tiffinfo": tags},
+        "xmp.tif": {"tiffinfo": xmp_tag},
         "plain.png": {},
     }
     for name, way in ways.items():

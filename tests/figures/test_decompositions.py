@@ -2,6 +2,7 @@
 
 import colorsys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from viewslots.figures.decompositions import (
     object_cells,
     sorted_objects,
     tinted,
+    warning_of,
 )
 from viewslots.types import Decomposition
 from viewslots.viewpoints.export import pixels_of
+from viewslots.viewpoints.scene import InferredScene
 
 NONE = 255
 ORDER = [2, 0, 3, 1]
@@ -190,9 +193,24 @@ def test_a_figure_of_slots_without_background_or_presence() -> None:
     assert not any("presence" in word or "found" in word for word in words(sheet))
 
 
+def unfamiliar(scene: InferredScene, warning: str) -> InferredScene:
+    vars(scene)["familiarity"] = SimpleNamespace(warning=warning)
+    return scene
+
+
+def test_of_several_scenes_each_has_its_own_warning() -> None:
+    scenes = [unfamiliar(scene(), "too dark"), scene(), unfamiliar(scene(), "too bright")]
+    assert warning_of(scenes) == "scene 1: too dark; scene 3: too bright"
+    assert warning_of(scenes[1:2]) is None
+    assert warning_of(scenes[:1]) == "too dark"
+    text = words(decomposition_figure(scenes, "perceived"))
+    assert text[0] == "Warning: scene 1: too dark; scene 3: too bright."
+    assert len([word for word in text if word.startswith("presence")]) == SLOTS  # those of scene 2
+
+
 def test_a_warning_stands_above_all_and_nothing_is_sure_beside_it() -> None:
-    plain = decomposition_figure([scene()], "complete", "a note")
-    warned = decomposition_figure([scene()], "complete", "a note", "these pictures are unlike what it knows " * 12)
+    odd = unfamiliar(scene(), "these pictures are unlike what it knows " * 12)
+    plain, warned = (decomposition_figure([one], "complete", "a note") for one in (scene(), odd))
     assert any("presence" in text for text in words(plain))
     assert not any("presence" in text for text in words(warned))
     above = [label for label in warned.labels if label.y < min(panel.top for panel in warned.panels)]

@@ -243,7 +243,8 @@ def convert(
 
 
 def is_hdf5(source: str) -> bool:
-    """Which `convert` imports, as far as it comes; a file that it writes itself is there whole or not at all."""
+    """Whether `convert` imports this source, and so can go on after an interruption. The HDF5 file that it writes is
+    there whole or not at all."""
     from viewslots.data.sources.ocloc import SUFFIXES
 
     return source.lower().endswith(SUFFIXES)

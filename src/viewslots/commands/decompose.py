@@ -42,7 +42,7 @@ def decompose(
         slots: How many objects may be found at most.
         seed: Decides where the search starts; another one may find other objects.
         device: Where to compute; auto takes a GPU if there is one.
-        which: The model of a run folder with the lowest validation loss, or the last one.
+        which: Of a run folder: best is the model with the lowest validation loss, last the newest saved one.
     """
     from viewslots.figures.decompositions import decomposition_figure
     from viewslots.figures.photos import photo_overlays
@@ -66,7 +66,7 @@ def decompose(
     if reader.typical is None:
         say("Nothing was measured for this model: pictures unlike its training pictures go unnoticed.")
     note = f"Answer of {run}: {search_words(search)}."
-    sheets = [decomposition_figure([scene], kind, note, scene.warning).image() for kind in ("perceived", "complete")]
+    sheets = [decomposition_figure([scene], kind, note).image() for kind in ("perceived", "complete")]
     made = export_scene(scene, out, about(images, search, seed), sheets, photo_overlays(scene))
     print_json(summary(made) | {"scene": str(out / SCENE_FILE), "files": [str(out / name) for name in made["files"]]})
     say(f"Open {out / SHEETS[0]} to see all layers at a glance.")

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 PAPER_VIEWS = 4
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-Slots = Annotated[int | None, arg(metavar="K", help_behavior_hint="(default: as trained; the preset's own on test2)")]
+Slots = Annotated[
+    int | None, arg(metavar="K", help_behavior_hint="(default: as trained; on test2 the paper's, if that is more)")
+]
 Scenes = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
 AS_STORED = "(default: 4, or all where fewer are stored; 1 for a model of single pictures)"
 Views = Annotated[int | None, arg(metavar="M", help_behavior_hint=AS_STORED)]
@@ -83,7 +85,7 @@ def evaluate(
         device: Where to compute; auto takes a GPU if there is one.
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views, pictures, cameras and held-out views, which take more time.
-        which: The model of a run folder with the lowest validation loss, or the last one.
+        which: Of a run folder: best is the model with the lowest validation loss, last the newest saved one.
         probes: Also how well colour, shape, size and material of objects can be read from their codes, by probes that
             are fitted on this split: train or valid.
         lpips: Also LPIPS, with the weights in this file or folder; docs/evaluation.md says where to get them.
@@ -117,7 +119,7 @@ def estimate_viewpoints(
     refine: Refine = None,
     spare: Spare = None,
 ) -> None:
-    """Infer scenes from some pictures and only the viewpoints of others, and score what is then seen in those.
+    """Infer each scene from its first M1 pictures, then only the viewpoints of its last M2, and score those.
 
     Args:
         run: A run folder, a saved model, or the name of a shipped one.
@@ -133,7 +135,7 @@ def estimate_viewpoints(
         device: Where to compute; auto takes a GPU if there is one.
         batch: Scenes at once. Random numbers are drawn batch by batch, so another size is another draw.
         extras: Also shadows, identity over views and the error of the pictures.
-        which: The model of a run folder with the lowest validation loss, or the last one.
+        which: Of a run folder: best is the model with the lowest validation loss, last the newest saved one.
     """
     require_counts(given=given, new=new, slots=slots, repeats=repeats, batch=batch)
     asked = {"split": split, "scenes": scenes, "views": given, "new_views": new, "slots": slots, "repeats": repeats}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import Looks, Refine, Slots, Spare, Starts, Views, views_for
+from viewslots.commands.evaluation import Looks, Refine, Slots, Spare, Starts, Views, require_counts, views_for
 from viewslots.errors import UserError
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -101,7 +101,7 @@ def figures(
         frames: Length of the video; 12 make a second.
         seed: Decides where slots start and which new viewpoints are drawn.
         device: Where to compute; auto takes a GPU if there is one.
-        which: The model of a run folder with the lowest validation loss, or the last one.
+        which: Of a run folder: best is the model with the lowest validation loss, last the newest saved one.
     """
     from torch.nn import Module
 
@@ -111,8 +111,7 @@ def figures(
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.protocol.work import Work
 
-    if min(count for count in (scenes, views, frames) if count is not None) < 1:
-        raise UserError("--scenes, --views and --frames: at least 1 of each")
+    require_counts(scenes=scenes, views=views, frames=frames)
     require_folder(out)
     store = Store.open(data)
     if run is None:
@@ -138,8 +137,8 @@ def figures(
 
     own = shown_views[0]
     compared = 1 if 1 in shown_views else own  # all see the same pictures
-    if compared != own:
-        say("so the comparison shows the first picture of each scene to all")
+    if compared != own and stored > 1:
+        say("the comparison shows the first picture of each scene to all")
 
     def shown_to(method: "Method", views: int | None, size: tuple[int, int] | None = None) -> list[Shown]:
         return _shown_scenes(store, split, scenes, views, method, where, size)
@@ -240,7 +239,8 @@ def _own_parts(
     run: str, shown: Sequence[Shown], asked: Asked, frames: int, names: str, work: "Work"
 ) -> "Iterator[Part]":
     """What is drawn of the method alone."""
-    from viewslots.figures.figure_set import answer_parts, first_warning, scene_parts
+    from viewslots.figures.decompositions import warning_of
+    from viewslots.figures.figure_set import answer_parts, scene_parts
     from viewslots.methods.contract import SceneMethod
     from viewslots.viewpoints.scene import reader_of, search_words
 
@@ -253,9 +253,9 @@ def _own_parts(
         with work.of(1):
             scenes.append(reader.inferred(image, asked.seed, asked.slots, asked.search))
     held_out = [None if one.held_out is None else one.held_out.image[0] for one in shown]
-    if warning := first_warning(scenes):
+    if warning := warning_of(scenes):
         say(f"Warning: {warning}.")
-    return scene_parts(scenes, held_out, asked.seed, frames, note, warning)
+    return scene_parts(scenes, held_out, asked.seed, frames, note)
 
 
 def _answers(asked: Asked, shown: Sequence[Shown], work: "Work") -> "list[Decomposition]":

@@ -40,10 +40,10 @@ def info(
 def model_facts(source: str) -> dict[str, Any]:
     """What a trained model is, and what its training is on record with."""
     from viewslots.protocol.subject import find_subject
-    from viewslots.run_record import newest_kept
+    from viewslots.run_record import best_or_last
     from viewslots.runs import find_run
 
-    model, about = find_subject(source, newest_kept(Path(source)), "cpu")
+    model, about = find_subject(source, best_or_last(Path(source)), "cpu")
     return {
         "model": source,
         "folder": str(find_run(source)),

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Integer, UInt8
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 from viewslots.errors import UserError
 from viewslots.files import open_regular, plain_errors, shown
@@ -71,10 +72,11 @@ def picture_size(path: Path) -> tuple[int, int]:
     require_readable_kind(_beginning(path), name, path.suffix.lower())
     with damage(name), open_regular(path) as file, _pillow(file, name) as image:
         require_pixels(image, name)
-        # Of TIFFs Pillow turns the size itself. A PNG's own getexif would decode it.
         if image.format == "PNG" and _tells_late(file):
             image.load()
-        turned = image.format != "TIFF" and Image.Image.getexif(image).get(ORIENTATION, 1) in SIDEWAYS
+        # Of a TIFF with a tag for it Pillow turns the size itself. A PNG's own getexif would decode it.
+        by_pillow = isinstance(image, TiffImageFile) and ORIENTATION in image.tag_v2
+        turned = not by_pillow and Image.Image.getexif(image).get(ORIENTATION, 1) in SIDEWAYS
         return (image.width, image.height) if turned else (image.height, image.width)
 
 

@@ -90,7 +90,8 @@ def clear_leftovers() -> None:
 
 
 def newborn(folder: Path) -> bool:
-    """Perhaps of a server that starts at this moment. Not even a lock may be tried: it would find its folder taken."""
+    """Perhaps of a server that starts at this moment, which would find its folder taken if so much as a lock was
+    tried."""
     return time.time() - folder.lstat().st_mtime < STARTING and not any(folder.iterdir())
 
 
@@ -166,7 +167,8 @@ def bound_port(name: str, port: int) -> int:
             return int(trial.getsockname()[1])
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f"cannot use {name}, port {port} ({reason}); choose another --port or --host") from error
+        other = "--port" if name == LOCAL else "--port or --host"  # a page on any host needs LOCAL too
+        raise UserError(f"cannot use {name}, port {port} ({reason}); choose another {other}") from error
 
 
 @contextmanager

@@ -72,20 +72,26 @@ def presences(scene: InferredScene) -> tuple[str, ...]:
     return ("", "", *sure, "")
 
 
-def decomposition_figure(
-    scenes: Sequence[InferredScene], kind: Kind, note: str = "", warning: str | None = None
-) -> Sheet:
-    """Rows: the views of several scenes. Columns as in `column_names`. A warning stands above everything, and takes
-    the place of what the model believes of its objects."""
+def warning_of(scenes: Sequence[InferredScene]) -> str | None:
+    """Of all scenes whose pictures are unlike what their model knows, if there are any."""
+    told = {number: scene.warning for number, scene in enumerate(scenes, 1) if scene.warning is not None}
+    if len(scenes) == 1:
+        return told.get(1)
+    return "; ".join(f"scene {number}: {warning}" for number, warning in told.items()) or None
+
+
+def decomposition_figure(scenes: Sequence[InferredScene], kind: Kind, note: str = "") -> Sheet:
+    """Rows: the views of several scenes. Columns as in `column_names`. Warnings stand above everything, and nothing
+    says how sure the model is of the objects of an unfamiliar scene."""
     what = {"perceived": SEEN, "complete": "complete layers, hidden parts included"}[kind]
     blocks = []
     for number, scene in enumerate(scenes, 1):
         views = scene.render_many(scene.views)
         rows = tuple(Row(f"view {m + 1}", cells_of(scene, m, view, kind)) for m, view in enumerate(views))
-        sure = () if warning else presences(scene)
+        sure = () if scene.warning else presences(scene)
         blocks.append(Block(f"Scene {number}: {objects_found(scene.count)}; {what}", rows, sure))
     sheet = grid(f"Decomposition of scenes, {what}", column_names(len(scenes[0].objects)), blocks, note=note)
-    return headed(sheet, f"Warning: {warning}.") if warning else sheet
+    return headed(sheet, f"Warning: {warning}.") if (warning := warning_of(scenes)) else sheet
 
 
 def objects_found(count: int) -> str:

@@ -26,13 +26,11 @@ def scene_parts(
     seed: int,
     frames: int,
     note: str,
-    warning: str | None,
 ) -> Iterator[Part]:
     """What can be shown of scenes: no viewpoints if their model knows none; a camera turns only where there are two at
-    least. `held_out`: further pictures of each scene, if it has some. `note` says how the answers were found, `warning`
-    why not to trust them."""
-    yield "decomposition-perceived", lambda stem: decomposition_figure(scenes, "perceived", note, warning).save(stem)
-    yield "decomposition-complete", lambda stem: decomposition_figure(scenes, "complete", note, warning).save(stem)
+    least. `held_out`: further pictures of each scene, if it has some. `note` says how the answers were found."""
+    yield "decomposition-perceived", lambda stem: decomposition_figure(scenes, "perceived", note).save(stem)
+    yield "decomposition-complete", lambda stem: decomposition_figure(scenes, "complete", note).save(stem)
     if scenes[0].reader.single:
         return
     yield "viewpoints-sampled", lambda stem: sampling_figure(scenes, seed, note=note).save(stem)
@@ -43,14 +41,6 @@ def scene_parts(
         yield "camera-path", lambda stem: save_video(turning_frames(scenes, frames), stem)
     if any(pictures is not None for pictures in held_out):
         yield "viewpoints-estimated", lambda stem: novel_views_figure(scenes, held_out, note).save(stem)
-
-
-def first_warning(scenes: Sequence[InferredScene]) -> str | None:
-    """Of the first scene whose pictures are unlike what its model knows, if there is one."""
-    for number, scene in enumerate(scenes, 1):
-        if scene.warning is not None:
-            return scene.warning if len(scenes) == 1 else f"scene {number}: {scene.warning}"
-    return None
 
 
 def answer_parts(

@@ -31,7 +31,7 @@ class Most:
 COUNT = Bound("1 or more", lambda value: value >= 1)
 """Of every whole number whose annotation says nothing else: sizes and counts."""
 MOST_WHOLE = Most(2**16)
-"""Likewise, and of Whole: widths, lengths of codes, kernels, strides, factors."""
+"""Of whole numbers whose annotation has no other bound, and of Whole: widths, lengths of codes, kernels, strides."""
 MOST_COUNT = Most(1000)
 
 Positive = Annotated[float, Bound("above 0", lambda value: value > 0)]

@@ -12,7 +12,7 @@ import torch
 from viewslots.errors import UserError
 from viewslots.experiments import experiment
 from viewslots.files import CONFIG, FIRST
-from viewslots.run_record import model_and_step, newest_kept
+from viewslots.run_record import best_or_last, model_and_step
 from viewslots.runs import load_run
 from viewslots.training.checkpoint import saved_steps
 from viewslots.training.distributed import Ranks
@@ -153,8 +153,8 @@ def resumed(call: Call) -> Opened:
     """One that goes on; where nothing is saved yet, from the weights that it was begun with."""
     folder, settings = resume_run(call.run, call.given, call.fast)
     try:
-        saved = settings.init is None or bool(saved_steps(folder.checkpoints))
-        start = None if saved else weights_of(str(settings.init), settings.preset)
+        begins = settings.init is not None and not saved_steps(folder.checkpoints)
+        start = weights_of(str(settings.init), settings.preset) if begins else None
         if start is not None and settings.init_step not in (None, start.step):
             raise UserError(
                 f"{call.run} was begun with step {settings.init_step} of {settings.init}, which now has step "
@@ -208,4 +208,4 @@ def first_weights(call: Call, settings: RunSettings, start: Start | None) -> Mod
 
 def finished_model(run: Path) -> Model:
     """What the next stage starts from."""
-    return load_run(run, which=newest_kept(run))
+    return load_run(run, which=best_or_last(run))

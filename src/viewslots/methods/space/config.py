@@ -11,9 +11,10 @@ Chance = Annotated[float, Bound("above 0 and below 1", lambda value: 0 < value <
 Convolution = tuple[int, int, int, int]
 """A convolution of an encoder: (kernel size, stride, channels, groups of its normalisation)."""
 Shuffle = tuple[int, int, int]
+"""A stage of a decoder that enlarges maps by pixel shuffle: (factor, channels, groups of its normalisations)."""
 GlimpseConvolution = tuple[Glimpse, Glimpse, Glimpse, Glimpse]
 GlimpseShuffle = tuple[Glimpse, Glimpse, Glimpse]
-"""A stage of a decoder that enlarges maps by pixel shuffle: (factor, channels, groups of its normalisations)."""
+"""The same of a glimpse, of which a scene has as many as cells."""
 
 
 @dataclass(frozen=True)
