@@ -4,6 +4,8 @@ They run on a GPU, or in Triton's interpreter on a CPU (TRITON_INTERPRET=1), whe
 """
 
 import os
+import subprocess
+import sys
 from itertools import product
 from typing import Any
 
@@ -22,6 +24,8 @@ from viewslots.methods.fast.epilogue import plain_bias_relu_shuffle  # noqa: E40
 from viewslots.methods.fast.epilogue_cuda import BiasReluShuffle  # noqa: E402
 from viewslots.methods.fast.features import plain_add_norm  # noqa: E402
 from viewslots.methods.fast.features_cuda import AddNorm  # noqa: E402
+from viewslots.methods.fast.norm import plain_normed  # noqa: E402
+from viewslots.methods.fast.norm_cuda import Normed  # noqa: E402
 from viewslots.methods.ocloc.boxes import OUTSIDE, placed  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError  # noqa: E402
 from viewslots.methods.ocloc.fast.placing_cuda import Placed  # noqa: E402
@@ -76,6 +80,94 @@ def test_add_norm(images: int, places: int, size: int, affine: bool, full: bool)
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+NORMS = {
+    "in one program": (3, 8, (5, 7), 1),
+    "in two chunks, the last one short": (2, 12, (20, 23), 1),
+    "in more chunks than are added at a time": (2, 4, (140, 130), 1),
+    "without places": (3, 20, (), 1),
+    "groups": (4, 32, (6, 5), 8),
+    "groups in chunks": (2, 16, (33, 31), 4),
+    "groups without places": (3, 64, (), 16),
+}
+
+
+@pytest.mark.parametrize(("samples", "channels", "size", "groups"), NORMS.values(), ids=NORMS)
+@pytest.mark.parametrize(("celu", "relu"), [(True, False), (False, True)])
+@pytest.mark.parametrize("biased", [True, False])
+def test_normed(
+    samples: int, channels: int, size: tuple[int, ...], groups: int, celu: bool, relu: bool, biased: bool
+) -> None:
+    """Against double precision. The mean is three deviations from 0, so a variance by squares alone would show."""
+    values = (6 + 2 * normal(samples, channels, *size, asked=False)).requires_grad_()
+    weights: list[Tensor | None] = [normal(channels) if biased else None, normal(channels), normal(channels)]
+    exact = [None if one is None else one.detach().double().requires_grad_() for one in (values, *weights)]
+    found = Normed.apply(values, *weights, groups, 1e-5, celu, relu)
+    expected = plain_normed(*exact, groups, 1e-5, celu, relu)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=2e-5)
+    factors = torch.randn_like(found)
+    asked, theirs = ([one for one in given if one is not None] for given in ((values, *weights), exact))
+    for ours, right in zip(
+        torch.autograd.grad((found * factors).sum(), asked),
+        torch.autograd.grad((expected * factors.double()).sum(), theirs),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, right.float(), rtol=1e-4, atol=2e-5 * float(right.abs().max()))
+
+
+@pytest.mark.parametrize("size", [(6, 5), (40, 60)])
+def test_normed_in_half_precision_and_any_layout(size: tuple[int, int]) -> None:
+    """Channels come last whatever comes in; gradients have the types of what they belong to; twice gives equal bits."""
+    values, bias = normal(3, 16, *size).detach().bfloat16().requires_grad_(), normal(16).detach().bfloat16()
+    bias.requires_grad_()
+    given = (values, bias, normal(16), normal(16))
+    found, again = (Normed.apply(*given, 4, 1e-5, True, False) for _ in range(2))
+    expected = plain_normed(*(one.detach().double() for one in given), 4, 1e-5, True, False)
+    assert found.dtype == torch.bfloat16
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(found, again)
+    torch.testing.assert_close(found.double(), expected, rtol=2**-6, atol=2**-7)
+    factors = torch.randn(found.shape, device=DEVICE).bfloat16()
+    gradients = [torch.autograd.grad(one, given, laid) for one, laid in ((found, factors), (again, last(factors)))]
+    for one, item in zip(gradients[0], given, strict=True):
+        assert one.dtype == item.dtype
+    assert all(torch.equal(left, right) for left, right in zip(*gradients, strict=True))
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from viewslots.methods.fast.norm_cuda import ELEMENTS, _gradient_sums, _moments, _norm_backward, _norm_forward
+
+half, number = {"values", "shown", "gradient", "moved"}, {"P": "i32", "chunks": "i32", "eps": "fp32"}
+for channels, places, groups in ((16, 4096, 1), (12, 900, 1), (2048, 1, 1), (16, 1024, 4), (256, 1, 16)):
+    padded = triton.next_power_of_2(channels)
+    block = min(max(ELEMENTS // padded, 1), triton.next_power_of_2(places))
+    whole = block >= places
+    for kernel in (_norm_forward, _norm_backward, *(() if whole else (_moments, _gradient_sums))):
+        for celu in (True, False):
+            sizes = {"C": channels, "PADDED": padded, "BLOCK": block, "GROUPS": groups, "BIASED": True}
+            sizes |= {"CELU": celu, "RELU": not celu, "WHOLE": whole}
+            kinds = {name: number.get(name, "*bf16" if name in half else "*fp32") for name in kernel.arg_names}
+            given = kinds | dict.fromkeys(sizes, "constexpr")
+            fixed = {(place,): sizes[name] for place, name in enumerate(kernel.arg_names) if name in sizes}
+            made = triton.compile(ASTSource(kernel, given, fixed), target=GPUTarget("cuda", 90, 32))
+            assert made.asm["cubin"]
+print("compiled")
+"""
+
+
+def test_kernels_of_norms_compile_without_a_gpu() -> None:
+    """For an H100 or H200: the interpreter takes what the compiler may refuse."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", COMPILE], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == "compiled\n", done.stderr[-3000:]
+
+
+def last(values: Tensor) -> Tensor:
+    return values.contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.01])

@@ -4,7 +4,7 @@ A step then runs forward and backward on the twins, hands their gradients to the
 in full precision, and casts them anew (`refresh`): two launches instead of two hundred.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar, cast
 
 import torch
@@ -20,6 +20,17 @@ def view_of(module: nn.Module, kind: type[V]) -> V:
     view = kind.__new__(kind)
     view.__dict__ = module.__dict__ | {"_modules": dict(module._modules)}
     return view
+
+
+def rebuilt(module: V, exchange: Callable[[nn.Module], nn.Module]) -> V:
+    """The module with `exchange(part)` in place of every part, the innermost first. A part that stays as it is stays
+    the same object, with whatever state it has; what holds another one is a view."""
+    parts = {name: None if part is None else rebuilt(part, exchange) for name, part in module._modules.items()}
+    view = module
+    if any(part is not module._modules[name] for name, part in parts.items()):
+        view = view_of(module, type(module))
+        view._modules.update(parts)
+    return cast(V, exchange(view))
 
 
 class HalfWeights:

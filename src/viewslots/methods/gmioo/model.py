@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from viewslots.methods.contract import FastTwin, Losses, Precision, Search, TrainableMethod, mapped
 from viewslots.methods.fast.half import with_half_weights
+from viewslots.methods.fast.norm import fuse_norms
 from viewslots.methods.gmioo.compositing import composite, greedy_order, perceived_masks, surroundings
 from viewslots.methods.gmioo.config import GmiooConfig
 from viewslots.methods.gmioo.inference import BackgroundInference, ObjectInference
-from viewslots.methods.gmioo.networks import ColourDecoder, Decoder, Norm, initialise
+from viewslots.methods.gmioo.networks import ColourDecoder, Decoder, enlarge_channels_last, initialise
 from viewslots.methods.gmioo.objective import stage_terms
 from viewslots.methods.gmioo.rendering import Rendering
 from viewslots.methods.gmioo.schedule import Annealing, GmiooSchedule
@@ -31,7 +32,7 @@ from viewslots.methods.schedules import Scalar
 from viewslots.methods.single_view import PicturesOfScenes, mean_of_pictures
 from viewslots.types import Decomposition, SceneBatch
 
-HALF = (nn.Linear, nn.Conv2d, nn.LSTMCell, Norm)
+HALF = (nn.Linear, nn.Conv2d, nn.LSTMCell)
 """Layers that compute with half-precision weights on a GPU."""
 
 
@@ -121,7 +122,9 @@ class Gmioo(TrainableMethod[GmiooConfig], library_name="viewslots", tags=["objec
         """Layers are used K times a step and small: casting their weights at every use would be a fifth of all work."""
         if self.device.type != "cuda" or precision != "bf16":
             return FastTwin(self)
-        return FastTwin(*with_half_weights(self, (), HALF))
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        view, half = with_half_weights(self, (), HALF)
+        return FastTwin(enlarge_channels_last(fuse_norms(view)), half)
 
     # Learning
 

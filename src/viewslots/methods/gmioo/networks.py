@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewslots.methods.distributions import full_precision
+from viewslots.methods.fast.half import V, rebuilt, view_of
+from viewslots.methods.fast.norm import channels_last
 from viewslots.methods.gmioo.config import DecoderConfig, EncoderStage
 from viewslots.methods.gmioo.variables import State
 from viewslots.methods.layers import GroupNorm
@@ -78,6 +80,25 @@ class Enlarge(nn.Module):
 
     def forward(self, maps: Float[Tensor, "N C h w"]) -> Float[Tensor, "N C H W"]:
         return self.matrix @ (maps @ self.matrix.mT)
+
+
+class ChannelsLastEnlarge(Enlarge):
+    """The same where channels are last in memory, which fast convolutions want: along rows, then along columns."""
+
+    def forward(self, maps: Float[Tensor, "N C h w"]) -> Float[Tensor, "N C H W"]:
+        rows = channels_last(maps).permute(0, 2, 3, 1)
+        (N, h, w, C), size = rows.shape, len(self.matrix)
+        matrix = self.matrix.to(rows.dtype)
+        wide = torch.bmm(matrix.expand(N * h, -1, -1), rows.reshape(N * h, w, C))
+        enlarged = torch.bmm(matrix.expand(N, -1, -1), wide.view(N, h, size * C))
+        return enlarged.view(N, size, size, C).permute(0, 3, 1, 2)
+
+
+def enlarge_channels_last(module: V) -> V:
+    def exchange(part: nn.Module) -> nn.Module:
+        return view_of(part, ChannelsLastEnlarge) if isinstance(part, Enlarge) else part
+
+    return rebuilt(module, exchange)
 
 
 class Decoder(nn.Module):

@@ -6,7 +6,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.methods.contract import Answer, Gather, Losses, Search, TrainableMethod, adam_options
+from viewslots.methods.contract import (
+    Answer,
+    FastTwin,
+    Gather,
+    Losses,
+    Precision,
+    Search,
+    TrainableMethod,
+    adam_options,
+)
+from viewslots.methods.fast.norm import fuse_norms
 from viewslots.methods.layers import start_as_torch
 from viewslots.methods.noise import Sampler
 from viewslots.methods.schedules import Optimisation
@@ -108,6 +118,13 @@ class Space(TrainableMethod[SpaceConfig], library_name="viewslots", tags=["objec
             torch.optim.RMSprop(self.foreground.parameters(), lr=rate, capturable=on_gpu, foreach=True),
             torch.optim.Adam(self.background.parameters(), **adam_options(self.device)),
         ]
+
+    def fast(self, precision: Precision) -> FastTwin:
+        """On a GPU most of a step are norms, and maps that are copied because of them."""
+        if self.device.type != "cuda" or precision != "bf16":
+            return FastTwin(self)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return FastTwin(fuse_norms(self))
 
     def share_statistics(self, gather: Gather) -> None:
         self.background.share_statistics(gather)
