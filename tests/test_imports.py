@@ -7,12 +7,13 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "viewslots"
 
-FREE = {"viewslots", "errors", "types", "files", "pulse", "ranks"}
+FREE = {"viewslots", "errors", "types", "files", "kernels", "pulse", "ranks"}
 """What everything may import."""
 MAY_IMPORT = {
     "errors": set(),
     "types": set(),
     "files": set(),
+    "kernels": set(),
     "provenance": set(),
     "pulse": set(),
     "ranks": set(),

@@ -34,7 +34,7 @@ def plain_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def choose() -> None:
         for module in (geometry, shading):
-            monkeypatch.setattr(module, "has_kernel", lambda device: False)
+            monkeypatch.setattr(module, "has_triton", lambda device: False)
 
     return choose
 

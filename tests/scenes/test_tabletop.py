@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from scipy.spatial import ConvexHull, Delaunay
 from slow_table import Array, first_hit, mesh_of
 
+from viewslots import kernels
 from viewslots.errors import UserError
-from viewslots.scenes import devices, film
+from viewslots.kernels import has_triton
+from viewslots.scenes import film
 from viewslots.scenes.clevr import render
 from viewslots.scenes.descriptions import load_scene
-from viewslots.scenes.devices import has_kernel
 from viewslots.scenes.tabletop import expose as exposing
 from viewslots.scenes.tabletop import meet as meeting
 from viewslots.scenes.tabletop import stage as staging
@@ -733,10 +734,10 @@ def test_work_is_launched_on_the_device_that_was_asked_for(
 def test_kernels_are_for_gpus_that_triton_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     ages = {"cuda:0": (6, 1), "cuda:1": (7, 0), "cuda:2": (9, 0)}
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: ages[str(device)])
-    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: SimpleNamespace())
-    assert [has_kernel.__wrapped__(torch.device(name)) for name in ("cpu", *ages)] == [False, False, True, True]
-    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: None)
-    assert not has_kernel.__wrapped__(torch.device("cuda:2"))
+    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: SimpleNamespace())
+    assert [has_triton.__wrapped__(torch.device(name)) for name in ("cpu", *ages)] == [False, False, True, True]
+    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: None)
+    assert not has_triton.__wrapped__(torch.device("cuda:2"))
 
 
 # --- The documents ----------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_fields_that_kernels_read_together_lie_side_by_side() -> None:
 
 def use_kernels(monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
     for module in (exposing, lighting, meeting):
-        monkeypatch.setattr(module, "has_kernel", lambda device: answer)
+        monkeypatch.setattr(module, "has_triton", lambda device: answer)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Where and how scenes are rendered: on the cores or the GPU, so much at once, and apart from what the caller chose."""
 
-import functools
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -11,17 +9,6 @@ import torch
 
 from viewslots.ranks import ranks_of_a_gpu
 from viewslots.types import OnProgress
-
-OLDEST_GPU = (7, 0)
-"""Least compute capability for which Triton compiles."""
-
-
-@functools.cache
-def has_kernel(device: torch.device) -> bool:
-    """Whether Triton kernels can run there; plain code is their twin for every other device."""
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return False
-    return torch.cuda.get_device_capability(device) >= OLDEST_GPU
 
 
 def most_at_once(device: torch.device, on_cpu: int, on_gpu: int, bytes_each: int) -> int:

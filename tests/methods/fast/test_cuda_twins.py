@@ -141,15 +141,18 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from viewslots.methods.fast.norm_cuda import ELEMENTS, _gradient_sums, _moments, _norm_backward, _norm_forward
 
-half, number = {"values", "shown", "gradient", "moved"}, {"P": "i32", "chunks": "i32", "eps": "fp32"}
+half, number = {"values", "bias", "shown", "gradient", "moved"}, {"P": "i32", "chunks": "i32", "eps": "fp32"}
 for channels, places, groups in ((16, 4096, 1), (12, 900, 1), (2048, 1, 1), (16, 1024, 4), (256, 1, 16)):
     padded = triton.next_power_of_2(channels)
     block = min(max(ELEMENTS // padded, 1), triton.next_power_of_2(places))
-    whole = block >= places
+    chunks = triton.cdiv(places, block)
+    whole = chunks == 1
     for kernel in (_norm_forward, _norm_backward, *(() if whole else (_moments, _gradient_sums))):
         for celu in (True, False):
-            sizes = {"C": channels, "PADDED": padded, "BLOCK": block, "GROUPS": groups, "BIASED": True}
+            sizes = {"C": channels, "PADDED": padded, "BLOCK": block, "GROUPS": groups, "BIASED": places != 900}
             sizes |= {"CELU": celu, "RELU": not celu, "WHOLE": whole}
+            # A whole number of 1 is known when a kernel is compiled.
+            sizes |= {name: 1 for name, value in (("P", places), ("chunks", chunks)) if value == 1}
             kinds = {name: number.get(name, "*bf16" if name in half else "*fp32") for name in kernel.arg_names}
             given = kinds | dict.fromkeys(sizes, "constexpr")
             fixed = {(place,): sizes[name] for place, name in enumerate(kernel.arg_names) if name in sizes}
@@ -157,6 +160,22 @@ for channels, places, groups in ((16, 4096, 1), (12, 900, 1), (2048, 1, 1), (16,
             assert made.asm["cubin"]
 print("compiled")
 """
+
+
+@pytest.mark.parametrize(("celu", "relu"), [(True, False), (False, True)])
+@pytest.mark.parametrize("size", [(3, 3), (100, 100)])
+def test_what_is_no_number_stays_none(celu: bool, relu: bool, size: tuple[int, int]) -> None:
+    """Else a training that has come to nothing would look well."""
+    values = normal(2, 4, *size).detach()
+    values[0, 1, 2, 2] = float("nan")
+    given = [values.requires_grad_(), normal(4), normal(4), normal(4)]
+    found, expected = Normed.apply(*given, 1, 1e-5, celu, relu), plain_normed(*given, 1, 1e-5, celu, relu)
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert found[0].isnan().all()
+    for ours, theirs in zip(
+        torch.autograd.grad(found.sum(), given), torch.autograd.grad(expected.sum(), given), strict=True
+    ):
+        assert torch.equal(ours.isnan(), theirs.isnan())
 
 
 def test_kernels_of_norms_compile_without_a_gpu() -> None:

@@ -327,8 +327,11 @@ def test_a_fast_view_places_boxes_by_the_plain_code_where_there_is_no_gpu(dtype:
 
 
 @pytest.mark.parametrize(("cells", "kernel"), [((64, 64), True), ((65, 8), False), ((8, 65), False)])
-def test_boxes_that_are_too_large_for_the_kernel(cells: tuple[int, int], kernel: bool) -> None:
-    drawn = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, shape=(1, 4, *cells))
+def test_boxes_that_are_too_large_for_the_kernel(
+    cells: tuple[int, int], kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "has_triton", lambda device: device == "cuda")
+    drawn = SimpleNamespace(device="cuda", dtype=torch.bfloat16, shape=(1, 4, *cells))
     assert placing.has_kernel(drawn, SimpleNamespace(dtype=torch.float32)) == kernel  # type: ignore[arg-type]
     assert not placing.has_kernel(drawn, SimpleNamespace(dtype=torch.float64))  # type: ignore[arg-type]
 

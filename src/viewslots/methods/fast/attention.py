@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from viewslots.kernels import has_triton
 from viewslots.methods.distributions import full_precision, widen
 
 
@@ -33,7 +34,7 @@ def attended_mean(
 ) -> Float[Tensor, "*N L D"]:
     """Mean of x under each slot's attention: slots compete for every pixel, `floor` is added to what each gets, and
     the weights of a slot are scaled to sum to one."""
-    if core.is_cuda and core.dtype == torch.bfloat16:
+    if has_triton(core.device) and core.dtype == torch.bfloat16:
         from viewslots.methods.fast.attention_cuda import AttendedMean
 
         return AttendedMean.apply(core, projected, constant, floor)  # type: ignore[no-untyped-call]

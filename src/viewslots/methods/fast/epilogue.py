@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from viewslots.kernels import has_triton
+
 
 def bias_relu_shuffle(
     phases: Float[Tensor, "I (scale scale C) h w"], bias: Float[Tensor, "(scale scale C)"], scale: int
@@ -17,7 +19,7 @@ def bias_relu_shuffle(
 
 
 def has_kernel(phases: Tensor) -> bool:
-    return phases.is_cuda and phases.dtype == torch.bfloat16
+    return has_triton(phases.device) and phases.dtype == torch.bfloat16
 
 
 def plain_bias_relu_shuffle(phases: Tensor, bias: Tensor, scale: int) -> Tensor:

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from viewslots.kernels import has_triton
 from viewslots.methods.fast.epilogue import bias_relu_shuffle
 from viewslots.methods.fast.folding import fold_stages
 from viewslots.methods.fast.half import view_of
@@ -49,7 +50,7 @@ def add_norm(
     eps: float,
 ) -> Float[Tensor, "I P D"]:
     """Layer normalisation of values + table, whose rows belong to the P places, or are one for all of them."""
-    if values.is_cuda and values.dtype == torch.bfloat16:
+    if has_triton(values.device) and values.dtype == torch.bfloat16:
         from viewslots.methods.fast.features_cuda import AddNorm
 
         return AddNorm.apply(values, table, scale, shift, eps)  # type: ignore[no-untyped-call]

@@ -10,8 +10,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from viewslots.kernels import has_triton
 from viewslots.methods.fast.broadcast import compute_dtype
 from viewslots.methods.fast.half import V, rebuilt
+
+MOST_CHANNELS = 4096
+"""More do not fit into the registers of a program."""
 
 
 def normed(
@@ -27,8 +31,10 @@ def normed(
 
 
 def has_kernel(values: Tensor, groups: int) -> bool:
-    """Several groups must be powers of two, as blocks of channels are."""
-    return values.is_cuda and values.dtype == torch.bfloat16 and (groups == 1 or values.shape[1].bit_count() == 1)
+    """A program holds all channels of a place. Several groups must be powers of two, as blocks of channels are."""
+    channels = values.shape[1]
+    fits = channels <= MOST_CHANNELS and (groups == 1 or channels.bit_count() == 1) and values.dim() in (2, 4)
+    return has_triton(values.device) and values.dtype == torch.bfloat16 and fits
 
 
 def plain_normed(
@@ -67,7 +73,7 @@ def without_bias(layer: nn.Module, values: Tensor) -> tuple[Tensor, Tensor | Non
         case nn.Linear():
             return F.linear(values, layer.weight), layer.bias
         case nn.Conv2d():
-            return F.conv2d(channels_last(values), layer.weight, None, layer.stride, layer.padding), layer.bias
+            return layer._conv_forward(channels_last(values), layer.weight, None), layer.bias
         case nn.Sequential():
             match [*layer]:
                 case [nn.Conv2d() as convolution, nn.PixelShuffle() as shuffle]:

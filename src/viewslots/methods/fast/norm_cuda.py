@@ -1,5 +1,6 @@
 """`norm.plain_normed` as Triton kernels: a sample that fits into one program is passed once in each direction, a larger
 one twice, by a program for each chunk of its places. Sums are taken in one order, so the kernels repeat bit for bit.
+What is no number stays none: comparisons are written so that NaN passes.
 """
 
 from typing import Any
@@ -8,9 +9,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-ELEMENTS = 4096
-"""Of a program."""
+ELEMENTS, PER_WARP = 8192, 1024
+"""Of a program at most, and of each of its warps, of which there are four at least."""
 ROWS: tl.constexpr = tl.constexpr(16)
 """Chunks whose sums are added at a time."""
 
@@ -30,24 +32,26 @@ class Normed(torch.autograd.Function):
     ) -> Tensor:
         values = laid(values)
         samples, channels = values.shape[:2]
-        places = values[0, 0].numel()
+        places = values.shape[2:].numel()
         padded = triton.next_power_of_2(channels)
         block = min(max(ELEMENTS // padded, 1), triton.next_power_of_2(places))
         chunks = triton.cdiv(places, block)
         sizes = (places, chunks, channels, padded, block, groups, bias is not None, celu, relu, chunks == 1)
+        warps = {"num_warps": min(max(4, block * padded // PER_WARP), ELEMENTS // PER_WARP)}
         shown = torch.empty_like(values)
         partial = torch.empty(samples * chunks if chunks > 1 else 0, 2, channels, device=values.device)
         statistics = torch.empty(samples, 2, channels, device=values.device)
         given = (values, weight if bias is None else bias, weight, shift)
         grid = (samples * chunks,)
         if chunks > 1:
-            _moments[grid](*given[:2], partial, *sizes)
-        _norm_forward[grid](*given, partial, shown, statistics, eps, *sizes)
+            _moments[grid](*given[:2], partial, *sizes, **warps)
+        _norm_forward[grid](*given, partial, shown, statistics, eps, *sizes, **warps)
         ctx.save_for_backward(*given, statistics)
-        ctx.sizes, ctx.grid = sizes, grid
+        ctx.sizes, ctx.grid, ctx.warps = sizes, grid, warps
         return shown
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         values, bias, weight, shift, statistics = ctx.saved_tensors
         asked_values, asked_bias, asked_weight, asked_shift, *_ = ctx.needs_input_grad
@@ -55,8 +59,8 @@ class Normed(torch.autograd.Function):
         partial = torch.empty(*ctx.grid, kinds, values.shape[1], device=values.device)
         given = (gradient, values, bias, weight, shift, statistics, partial)
         if not ctx.sizes[-1]:
-            _gradient_sums[ctx.grid](*given, *ctx.sizes)
-        _norm_backward[ctx.grid](*given, moved, *ctx.sizes)
+            _gradient_sums[ctx.grid](*given, *ctx.sizes, **ctx.warps)
+        _norm_backward[ctx.grid](*given, moved, *ctx.sizes, **ctx.warps)
         to_shift, to_weight, *to_bias = partial.sum(0)
         return (
             moved if asked_values else None,
@@ -88,14 +92,14 @@ def _activated(values, bias, offset, channel, real, C: tl.constexpr, BIASED: tl.
     if BIASED:
         value += tl.load(bias + channel, mask=channel < C, other=0.0).to(tl.float32)[None, :]
     if CELU:
-        value = tl.where(value > 0, value, tl.exp(tl.minimum(value, 0.0)) - 1)
+        value = tl.where(value > 0, value, tl.exp(value) - 1)
     return tl.where(real, value, 0.0)
 
 
 @triton.jit
 def _group_means(sums, P, C: tl.constexpr, PADDED: tl.constexpr, GROUPS: tl.constexpr):
     """Of each channel: the mean over all places of its group, from sums over the places of each channel."""
-    count = (P * (C // GROUPS)).to(tl.float32)
+    count = 1.0 * P * (C // GROUPS)  # a P of 1 is known when this is compiled, and no tensor
     if GROUPS == 1:
         return tl.zeros_like(sums) + tl.sum(sums, 0) / count
     SIZE: tl.constexpr = PADDED // GROUPS
@@ -203,7 +207,7 @@ def _norm_forward(
     moved = tl.load(shift + channel, mask=channel < C, other=0.0).to(tl.float32)
     answer = (value - mean[None, :]) * inverse[None, :] * scale[None, :] + moved[None, :]
     if RELU:
-        answer = tl.maximum(answer, 0.0)
+        answer = tl.where(answer < 0, 0.0, answer)
     tl.store(shown + offset, answer.to(shown.dtype.element_ty), mask=real)
 
 
@@ -235,7 +239,7 @@ def _gradient(
     slope = tl.load(gradient + offset, mask=real, other=0.0).to(tl.float32)
     if RELU:
         moved = tl.load(shift + channel, mask=channel < C, other=0.0).to(tl.float32)
-        slope = tl.where(answer * scale[None, :] + moved[None, :] > 0, slope, 0.0)
+        slope = tl.where(answer * scale[None, :] + moved[None, :] <= 0, 0.0, slope)
     return value, answer, slope, scale, inverse
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from viewslots.kernels import has_triton
 from viewslots.scenes.clevr.spec import Scene
-from viewslots.scenes.devices import has_kernel
 from viewslots.scenes.vectors import Vec
 
 KINDS = ("sphere", "cube", "cylinder")
@@ -104,7 +104,7 @@ def intersect(bodies: Bodies, view: Tensor, origin: Vec, direction: Vec, skip: T
     `skip` names the body a ray starts from, -1 for none: a convex body meets none of its own rays.
     The bounding sphere is tried for all pairs, the exact body for those that pass.
     """
-    if has_kernel(view.device):
+    if has_triton(view.device):
         from viewslots.scenes.clevr.geometry_cuda import intersect_cuda
 
         return intersect_cuda(bodies, view, origin, direction, skip)

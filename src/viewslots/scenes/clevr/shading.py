@@ -6,18 +6,18 @@
 import torch
 from torch import Tensor
 
+from viewslots.kernels import has_triton
 from viewslots.scenes.clevr.geometry import intersect, normals
 from viewslots.scenes.clevr.ground import GROUND_ALBEDO, ground_hit, ground_light, ground_radiance
 from viewslots.scenes.clevr.lights import Stage, lamp_radiance, light_samples, look_at_origin, noise
 from viewslots.scenes.clevr.materials import Points, reflected, scatter
-from viewslots.scenes.devices import has_kernel
 from viewslots.scenes.film import mix, turn
 from viewslots.scenes.vectors import Vec
 
 
 def outgoing(stage: Stage, points: Points, bounces: int) -> Vec:
     """Radiance that leaves object points towards their viewers: direct light and one scattered ray."""
-    if has_kernel(stage.device):
+    if has_triton(stage.device):
         from viewslots.scenes.clevr.shading_cuda import trace_cuda
 
         return trace_cuda(stage, points, bounces)
@@ -76,7 +76,7 @@ def surface(stage: Stage, view: Tensor, slot: Tensor, origin: Vec, heading: Vec,
 def onto_ground(stage: Stage, points: Points, bounces: int) -> Vec:
     """Radiance of ground points by light that objects throw onto them; `points` are marked blurred."""
     heading, weight = towards_bodies(stage, points)
-    if has_kernel(stage.device):
+    if has_triton(stage.device):
         from viewslots.scenes.clevr.shading_cuda import trace_cuda
 
         return trace_cuda(stage, points, bounces, heading).scaled(weight)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from viewslots.errors import UserError
+from viewslots.kernels import has_triton
 from viewslots.scenes import film
-from viewslots.scenes.devices import has_kernel, most_at_once, on_all_cores, on_its_own, resolved
+from viewslots.scenes.devices import most_at_once, on_all_cores, on_its_own, resolved
 from viewslots.scenes.film import Film, segment_of
 from viewslots.scenes.tabletop.light import Places, Points, facing, lamps_ahead, look, look_behind
 from viewslots.scenes.tabletop.meet import (
@@ -113,7 +114,7 @@ class Shot:
     def samples(self, flat: Tensor, positions: film.SubPixels) -> Rays:
         """Of samples of these numbers of V * n * P."""
         places = torch.tensor(positions, dtype=torch.float32, device=flat.device).T.contiguous()
-        if has_kernel(flat.device):
+        if has_triton(flat.device):
             from viewslots.scenes.tabletop.meet_cuda import camera_rays_cuda
 
             window = self.window
@@ -159,7 +160,7 @@ def near_pixels(stage: Stage, shot: Shot) -> tuple[Tensor, Tensor, Tensor]:
 def meet_samples(stage: Stage, shot: Shot, positions: film.SubPixels) -> tuple[Tensor, Tensor, Tensor]:
     """Distance and surface of the nearest object of every sample [V * n * P], and all that it meets [V, K, n, P]."""
     views, count, pixels = len(shot.cameras.key), len(positions), shot.pixels
-    if has_kernel(stage.device):
+    if has_triton(stage.device):
         from viewslots.scenes.tabletop.meet_cuda import meet_objects_cuda
 
         rays = shot.samples(torch.arange(views * count * pixels, device=stage.device), positions)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from viewslots.kernels import has_triton
 from viewslots.scenes.clevr.materials import fresnel
-from viewslots.scenes.devices import has_kernel
 from viewslots.scenes.film import fraction, mix, turn
 from viewslots.scenes.tabletop.meet import (
     ITEM_BITS,
@@ -87,7 +87,7 @@ class Coat(Rows):
 
 def coat_of(stage: Stage, points: Points, least: float = 0.0) -> Coat:
     """What points are made of, with an alpha of at `least` that."""
-    if has_kernel(stage.device):
+    if has_triton(stage.device):
         from viewslots.scenes.tabletop.coat_cuda import coat_cuda
 
         return coat_cuda(stage, points, least)
@@ -277,7 +277,7 @@ def mirrored(stage: Stage, normal: Vec, viewer: Vec, alpha: Tensor, u: Tensor, v
 def lamps_ahead(stage: Stage, rays: Rays, nearest: Tensor) -> tuple[Tensor, Vec, Tensor]:
     """Distance of the lamp that each ray meets first before `nearest` (else that), its radiance (else 0), and how
     densely `shine` samples it there."""
-    if has_kernel(stage.device):
+    if has_triton(stage.device):
         from viewslots.scenes.tabletop.light_cuda import lamps_ahead_cuda
 
         return lamps_ahead_cuda(stage, rays, nearest)
@@ -380,7 +380,7 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
     To scattered rays the sky is as bright as walls may be (`around.pedestal`), so that they bring much the same
     wherever they go; what it has beyond that is sampled as a lamp, here too.
     """
-    if has_kernel(stage.device):
+    if has_triton(stage.device):
         from viewslots.scenes.tabletop.light_cuda import bounced_cuda
 
         return bounced_cuda(stage, points, coat)
@@ -414,7 +414,7 @@ def bounced(stage: Stage, points: Points, coat: Coat) -> Vec:
 
 def lit_by_lamps(stage: Stage, points: Points, coat: Coat, light: Vec, shadows: bool) -> tuple[Vec, Tensor]:
     """`light` and the direct light of lamps, and if asked for, the share of it that each object takes [K, P]."""
-    if has_kernel(stage.device):
+    if has_triton(stage.device):
         from viewslots.scenes.tabletop.light_cuda import lit_by_lamps_cuda
 
         return lit_by_lamps_cuda(stage, points, coat, light, shadows)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from viewslots.scenes.devices import has_kernel
+from viewslots.kernels import has_triton
 from viewslots.scenes.tabletop.stage import (
     CLOTH,
     FLOOR,
@@ -371,7 +371,7 @@ def meet_room(around: Surroundings, rays: Rays) -> tuple[Tensor, Vec, Tensor]:
 
 def meet_surroundings(stage: Stage, rays: Rays) -> tuple[Tensor, Vec, Tensor]:
     """Distance to table or room (inf: the environment), the normal there, and the number of the finish."""
-    if has_kernel(stage.device):
+    if has_triton(stage.device):
         from viewslots.scenes.tabletop.meet_cuda import meet_surroundings_cuda
 
         return meet_surroundings_cuda(stage, rays)

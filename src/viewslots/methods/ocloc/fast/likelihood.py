@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from viewslots.kernels import has_triton
 from viewslots.methods.ocloc.image_model import Cost, WeightedSum
 from viewslots.methods.ocloc.objective import sum_over_views
 from viewslots.methods.ocloc.schedule import Annealing
@@ -32,7 +33,7 @@ class FusedSum(WeightedSum):
 
 
 def has_kernel(image: Tensor) -> bool:
-    return image.is_cuda and image.dtype == torch.float32
+    return has_triton(image.device) and image.dtype == torch.float32
 
 
 def on_device(value: Scalar, like: Tensor) -> Tensor:

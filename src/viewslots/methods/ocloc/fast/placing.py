@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from viewslots.kernels import has_triton
 from viewslots.methods.ocloc.boxes import placed
 from viewslots.methods.ocloc.generation import Generation
 
@@ -34,4 +35,4 @@ def place(
 
 def has_kernel(drawn: Tensor, boxes: Tensor) -> bool:
     exact = boxes.dtype == torch.float32 and drawn.dtype in DTYPES
-    return drawn.is_cuda and exact and max(drawn.shape[-2:]) <= MOST
+    return has_triton(drawn.device) and exact and max(drawn.shape[-2:]) <= MOST
