@@ -141,14 +141,14 @@ class Row:
     def reconstruction_cost(self, batch: SceneBatch, layers: Layers, latents: Latents, annealing: Annealing) -> Tensor:
         return self.missed(batch, self.show(layers, latents, annealing)).sum((1, 2, 3))
 
-    def object_lengths(self, posterior: Posterior, annealing: Annealing) -> Tensor:
+    def object_lengths(self, posterior: Posterior, annealing: Annealing, views: Tensor) -> Tensor:
         return posterior.mu_attr[..., 4].detach()
 
     def description_length(
         self, batch: SceneBatch, posterior: Posterior, latents: Latents, annealing: Annealing
     ) -> Tensor:
         layers = self.layers(latents)
-        prices = latents.z_prs * self.object_lengths(posterior, annealing)
+        prices = latents.z_prs * self.object_lengths(posterior, annealing, batch.view_mask.sum(1))
         views = self.background_and_view_kl(batch, posterior)
         return self.reconstruction_cost(batch, layers, latents, annealing) + prices.sum(1) + views
 

@@ -346,8 +346,11 @@ def test_whose_weights_it_takes(model: Umbra) -> None:
 # Searched answers.
 
 
-def test_the_length_of_a_description_by_hand(model: Umbra) -> None:
-    """Half the mixture, half of all prices; the divergences; of the second scene, one view is padding."""
+@pytest.mark.parametrize(("weighed", "weights"), [(1, (1, 1)), (2, (1, 0.5)), (8, (0.25, 0.125))])
+def test_the_length_of_a_description_by_hand(model: Umbra, weighed: int, weights: tuple[float, float]) -> None:
+    """Half the mixture, half of all prices; the divergences; of the second scene, one view is padding. Codes and the
+    price of an object count less beside fewer pictures than they were weighed against."""
+    model.config = replace(model.config, weighed_views=weighed)
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
     posterior, annealing = model.infer_posterior(batch, noise), Annealing(weight_mixture=0.5, weight_costs=0.5)
@@ -361,16 +364,16 @@ def test_the_length_of_a_description_by_hand(model: Umbra) -> None:
         rebuilt = shown.reconstruction[b : b + 1, :views]
         length = negative_log_likelihood(one.image, rebuilt, one.view_mask, SMALL.sigma_x) / 2
         length = length + mixture_nll(one.image, *parts, one.view_mask, SMALL.sigma_x) / 2
-        bare = torch.ones(views, 16, 16)
+        bare, codes = torch.ones(views, 16, 16), torch.zeros(())
         for k in objects:
             bare = bare * (1 - layers.logit_shp[b, :views, k].sigmoid())
-            price = SMALL.object_cost + SMALL.shadow_cost * layers.logit_shadow[b, :views, k].sigmoid().sum()
-            length = length + price / 2 + normal_kl(posterior.mu_attr[b, k], posterior.log_sigma_attr[b, k])
+            length = length + SMALL.shadow_cost * layers.logit_shadow[b, :views, k].sigmoid().sum() / 2
+            codes = codes + SMALL.object_cost / 2 + normal_kl(posterior.mu_attr[b, k], posterior.log_sigma_attr[b, k])
         length = length + SMALL.pixel_cost * (1 - bare).sum() / 2
         for m in range(views):
-            length = length + normal_kl(posterior.mu_view[b, m], posterior.log_sigma_view[b, m])
-        length = length + normal_kl(posterior.mu_bck[b], posterior.log_sigma_bck[b])
-        torch.testing.assert_close(found[b : b + 1], length)
+            codes = codes + normal_kl(posterior.mu_view[b, m], posterior.log_sigma_view[b, m])
+        codes = codes + normal_kl(posterior.mu_bck[b], posterior.log_sigma_bck[b])
+        torch.testing.assert_close(found[b : b + 1], length + weights[b] * codes)
 
 
 def test_the_reconstruction_cost_is_what_is_missed_and_what_is_covered(model: Umbra) -> None:
@@ -382,7 +385,8 @@ def test_the_reconstruction_cost_is_what_is_missed_and_what_is_covered(model: Um
     covered = shadowed(model).covering(shown, layers, latents, batch)
     torch.testing.assert_close(model.reconstruction_cost(batch, layers, latents, annealing), missed + 0.5 * covered)
     kl = normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
-    torch.testing.assert_close(model.object_lengths(posterior, annealing), kl + 0.5 * SMALL.object_cost)
+    views = batch.view_mask.sum(1)
+    torch.testing.assert_close(model.object_lengths(posterior, annealing, views), kl + 0.5 * SMALL.object_cost)
 
 
 def test_objects_go_that_cost_more_than_they_explain(model: Umbra, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -579,7 +579,10 @@ def test_details_cost_as_any_other_numbers_of_a_code() -> None:
     seen = looked(model, batch, model.draw_noise(batch, generator()))
     wide = torch.distributions.Normal(seen.mu_attr, seen.log_sigma_attr.exp())
     expected = torch.distributions.kl_divergence(wide, torch.distributions.Normal(0, 1)).sum(-1)
-    torch.testing.assert_close(model.object_lengths(seen, model.annealed()), expected + DETAILED.object_cost)
+    torch.testing.assert_close(
+        model.object_lengths(seen, model.annealed(), torch.full((len(seen.mu_attr),), 2)),
+        expected + DETAILED.object_cost,
+    )
 
 
 @pytest.mark.parametrize("more", [{"glimpses": 0}, {"box_fit": 0.0}])

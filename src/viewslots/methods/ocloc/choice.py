@@ -47,7 +47,14 @@ class Describer(Protocol):
 
     def canvas(self, batch: SceneBatch, latents: Latents, annealing: Annealing) -> Canvas: ...
 
-    def object_lengths(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]: ...
+    def object_lengths(
+        self, posterior: Posterior, annealing: Annealing, views: Int[Tensor, "B"]
+    ) -> Float[Tensor, "B K"]: ...
+
+
+def number_of_views(batch: SceneBatch) -> Int[Tensor, "B"]:
+    """Of each scene, the pictures that are none of padding."""
+    return batch.view_mask.sum(1)
 
 
 def most_likely(posterior: Posterior) -> Latents:
@@ -57,14 +64,22 @@ def most_likely(posterior: Posterior) -> Latents:
 
 
 class Drawn:
-    """The objects of a posterior, drawn once, and what any choice of them costs: those alone are then present."""
+    """The objects of a posterior, drawn once, and what any choice of them costs: those alone are then present. `views`:
+    the pictures of each scene, where `batch` does not show all of them."""
 
-    def __init__(self, model: Describer, batch: SceneBatch, posterior: Posterior, annealing: Annealing) -> None:
+    def __init__(
+        self,
+        model: Describer,
+        batch: SceneBatch,
+        posterior: Posterior,
+        annealing: Annealing,
+        views: Int[Tensor, "B"] | None = None,
+    ) -> None:
         self.model, self.batch = model, batch
         posterior = model.for_choices(posterior)
         latents = most_likely(posterior)
         self.canvas = model.canvas(batch, latents, annealing)
-        self.lengths = model.object_lengths(posterior, annealing)
+        self.lengths = model.object_lengths(posterior, annealing, number_of_views(batch) if views is None else views)
         self.likely: Bool[Tensor, "B K"] = latents.logit_prs > 0
         self.scenes, self.slots = (torch.arange(size, device=self.likely.device) for size in self.likely.shape)
 

@@ -26,7 +26,7 @@ from viewslots.methods.inputs import check_slots, check_views
 from viewslots.methods.noise import Sampler
 from viewslots.methods.ocloc.boxes import box_distance
 from viewslots.methods.ocloc.build import build_generation, build_inference, start_at
-from viewslots.methods.ocloc.choice import most_likely
+from viewslots.methods.ocloc.choice import most_likely, number_of_views
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.generation import binary_logit
 from viewslots.methods.ocloc.image_model import Canvas, ImageModel, WeightedSum
@@ -251,14 +251,19 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         In nats. It needs no truth, and chooses between answers.
         """
         layers = self.layers(latents)
-        objects = (latents.z_prs * self.object_lengths(posterior, annealing)).sum(1)
+        objects = (latents.z_prs * self.object_lengths(posterior, annealing, number_of_views(batch))).sum(1)
         cost = self.reconstruction_cost(batch, layers, latents, annealing)
         return cost + objects + self.background_and_view_kl(batch, posterior)
 
     def background_and_view_kl(self, batch: SceneBatch, posterior: Posterior) -> Float[Tensor, "B"]:
         """Nats of the background and the views, whatever objects there are."""
         background = normal_kl(posterior.mu_bck, posterior.log_sigma_bck)
-        return background + sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
+        views = sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
+        return self.code_weight(number_of_views(batch)) * (background + views)
+
+    def code_weight(self, views: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+        """How much codes count beside so many pictures."""
+        return torch.ones(len(views), device=views.device)
 
     def for_choices(self, posterior: Posterior) -> Posterior:
         """Objects as they are drawn and priced when a search chooses among them."""
@@ -278,14 +283,17 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
     ) -> Float[Tensor, "B"]:
         return self.image_model.cost(layers, latents, batch, annealing).total(annealing)
 
-    def object_lengths(self, posterior: Posterior, annealing: Annealing) -> Float[Tensor, "B K"]:
-        """Nats of each object: what would be saved if it were absent, and its code that of the prior.
+    def object_lengths(
+        self, posterior: Posterior, annealing: Annealing, views: Int[Tensor, "B"]
+    ) -> Float[Tensor, "B K"]:
+        """Nats of each object of scenes with so many pictures: what would be saved if it were absent, and its code that
+        of the prior.
 
         L_rho and L_prs, half a nat an object, are left out.
         """
         codes = normal_kl(posterior.mu_attr, posterior.log_sigma_attr)
         price = self.image_model.object_price
-        return codes + annealing.weight_costs * price if price else codes
+        return self.code_weight(views)[:, None] * (codes + annealing.weight_costs * price if price else codes)
 
     # Scenes to edit and turn
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from viewslots.methods.contract import Search
-from viewslots.methods.ocloc.choice import Describer, Drawn, most_likely
+from viewslots.methods.ocloc.choice import Describer, Drawn, most_likely, number_of_views
 from viewslots.methods.ocloc.schedule import Annealing
 from viewslots.methods.ocloc.variables import Noise, Posterior
 from viewslots.pulse import beat
@@ -256,7 +256,7 @@ def found_by_view(
     B, M = batch.view_mask.shape
     scenes, places = by_view(batch, M), by_view(given, M)
     found = holding(places, objects_in(sound(model.find_objects(scenes, places, by_view(noise, M)))))
-    drawn = Drawn(model, scenes, found, annealing)
+    drawn = Drawn(model, scenes, found, annealing, number_of_views(batch).repeat_interleave(M))
     several = batch.view_mask & (batch.view_mask.sum(1, keepdim=True) > 1)
     found = keeping(found, drawn.hopeful(torch.zeros_like(drawn.likely)) & several.view(-1, 1))
     return holding(given, {name: value.reshape(B, -1, *value.shape[2:]) for name, value in objects_in(found).items()})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from viewslots.errors import UserError
-from viewslots.methods.config import Amount, CountOr0, Glimpse, Share, Whole
+from viewslots.methods.config import Amount, Count, CountOr0, Glimpse, Share, Whole
 from viewslots.methods.ocloc.config import OclocConfig
 from viewslots.methods.ocloc.schedule import Annealing, OclocSchedule
 from viewslots.methods.schedules import linear
@@ -25,6 +25,9 @@ class UmbraConfig(OclocConfig):
     """Nats for every pixel of full shadow: else a shadow takes the edge of an object, which has a price."""
     object_cost: Amount = 20.0
     """Nats for every object present: a second copy of one explains less."""
+    weighed_views: Count = 1
+    """Pictures of a scene against which codes and prices were weighed, in training. A search that is given fewer counts
+    each as often as makes up for it."""
     glimpses: CountOr0 = 0
     """Rounds after Algorithm 1 in which every layer looks at the box where it is drawn, and changes its code."""
     glimpse_slopes: bool = True
@@ -42,7 +45,7 @@ class UmbraConfig(OclocConfig):
 
     of_details = frozenset({"details", "details_by_view"})
     of_glimpses = frozenset({"glimpses", "glimpse_slopes", "glimpse_size", "glimpse_channels"}) | of_details
-    later = OclocConfig.later | of_glimpses
+    later = OclocConfig.later | of_glimpses | {"weighed_views"}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
@@ -61,6 +62,10 @@ class Umbra(Ocloc):
         if not self.config.glimpses:
             return found
         return self.looked_at(batch, replace(found, **{name: getattr(given, name) for name in known}), keep=known)
+
+    def code_weight(self, views: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+        """Beside fewer pictures than in training a code, which is told as sharply as ever, would weigh too much."""
+        return (views / self.config.weighed_views).clamp(max=1)
 
     def for_choices(self, posterior: Posterior) -> Posterior:
         """Without details that several views tell: with them one slot draws two neighbours, and only some of what is

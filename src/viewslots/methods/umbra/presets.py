@@ -16,7 +16,7 @@ from viewslots.methods.ocloc.presets import (
 from viewslots.methods.schedules import Optimisation
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 
-UMBRA = UmbraConfig(**vars(FIRST) | {"sigma_x": 0.1})
+UMBRA = UmbraConfig(**vars(FIRST) | {"sigma_x": 0.1, "weighed_views": 4})
 """The networks of its first stage. Shadow and ground differ little in colour: a small sigma_x tells them apart."""
 
 UMBRA_SCHEDULE = UmbraSchedule(
