@@ -348,8 +348,8 @@ def test_whose_weights_it_takes(model: Umbra) -> None:
 
 @pytest.mark.parametrize(("weighed", "weights"), [(1, (1, 1)), (2, (1, 0.5)), (8, (0.25, 0.125))])
 def test_the_length_of_a_description_by_hand(model: Umbra, weighed: int, weights: tuple[float, float]) -> None:
-    """Half the mixture, half of all prices; the divergences; of the second scene, one view is padding. Codes and the
-    price of an object count less beside fewer pictures than they were weighed against."""
+    """Half the mixture, half of all prices; the divergences; of the second scene, one view is padding. Codes that
+    pictures share, and the price of an object, count less beside fewer than they were weighed against."""
     model.config = replace(model.config, weighed_views=weighed)
     batch = some_batch()
     noise = model.draw_noise(batch, generator())
@@ -371,7 +371,7 @@ def test_the_length_of_a_description_by_hand(model: Umbra, weighed: int, weights
             codes = codes + SMALL.object_cost / 2 + normal_kl(posterior.mu_attr[b, k], posterior.log_sigma_attr[b, k])
         length = length + SMALL.pixel_cost * (1 - bare).sum() / 2
         for m in range(views):
-            codes = codes + normal_kl(posterior.mu_view[b, m], posterior.log_sigma_view[b, m])
+            length = length + normal_kl(posterior.mu_view[b, m], posterior.log_sigma_view[b, m])
         codes = codes + normal_kl(posterior.mu_bck[b], posterior.log_sigma_bck[b])
         torch.testing.assert_close(found[b : b + 1], length + weights[b] * codes)
 

@@ -259,10 +259,10 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         """Nats of the background and the views, whatever objects there are."""
         background = normal_kl(posterior.mu_bck, posterior.log_sigma_bck)
         views = sum_over_views(normal_kl(posterior.mu_view, posterior.log_sigma_view), batch.view_mask)
-        return self.code_weight(number_of_views(batch)) * (background + views)
+        return self.code_weight(number_of_views(batch)) * background + views
 
     def code_weight(self, views: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-        """How much codes count beside so many pictures."""
+        """How much codes that all pictures of a scene share count beside so many of them."""
         return torch.ones(len(views), device=views.device)
 
     def for_choices(self, posterior: Posterior) -> Posterior:

@@ -27,7 +27,7 @@ class UmbraConfig(OclocConfig):
     """Nats for every object present: a second copy of one explains less."""
     weighed_views: Count = 1
     """Pictures of a scene against which codes and prices were weighed, in training. A search that is given fewer counts
-    each as often as makes up for it."""
+    each, with its viewpoint, as often as makes up for it."""
     glimpses: CountOr0 = 0
     """Rounds after Algorithm 1 in which every layer looks at the box where it is drawn, and changes its code."""
     glimpse_slopes: bool = True
