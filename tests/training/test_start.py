@@ -36,8 +36,10 @@ def test_recorded_runs_open(path: Path) -> None:
     unsaid = {"clip_norm": 0.0, "fewest_views": 0, "neighbours": 1.0, "neighbour_steps": 0, "parts": []}
     assert {name: again["optimisation"].pop(name) for name in unsaid} == unsaid
     assert (again.pop("tunes"), again.pop("first"), again.pop("init_step")) == (False, None, None)
-    later = {name for name in again["model"] if name.startswith(("glimpse", "box", "details"))} - config["model"].keys()
+    kinds = ("glimpse", "box", "details", "weighed")
+    later = {name for name in again["model"] if name.startswith(kinds)} - config["model"].keys()
     assert not any(again["model"][name] for name in later & {"glimpses", "box_fit", "details"})
+    assert again["model"].get("weighed_views", 1) == 1
     again["model"] = {name: value for name, value in again["model"].items() if name not in later}
     assert again == {name: config[name] for name in again}
     experiment = known_experiment(settings.preset)
