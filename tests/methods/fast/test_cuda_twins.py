@@ -3,6 +3,7 @@
 They run on a GPU, or in Triton's interpreter on a CPU (TRITON_INTERPRET=1), where triton is installed.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from viewslots.methods.fast.epilogue_cuda import BiasReluShuffle  # noqa: E402
 from viewslots.methods.fast.features import plain_add_norm  # noqa: E402
 from viewslots.methods.fast.features_cuda import AddNorm  # noqa: E402
 from viewslots.methods.fast.norm import plain_normed  # noqa: E402
-from viewslots.methods.fast.norm_cuda import Normed  # noqa: E402
+from viewslots.methods.fast.norm_cuda import Normed, tiling  # noqa: E402
 from viewslots.methods.ocloc.boxes import OUTSIDE, placed  # noqa: E402
 from viewslots.methods.ocloc.fast.likelihood_cuda import SquaredError  # noqa: E402
 from viewslots.methods.ocloc.fast.placing_cuda import Placed  # noqa: E402
@@ -83,23 +84,24 @@ def test_add_norm(images: int, places: int, size: int, affine: bool, full: bool)
 
 
 NORMS = {
-    "in one program": (3, 8, (5, 7), 1),
-    "in two chunks, the last one short": (2, 12, (20, 23), 1),
-    "in more chunks than are added at a time": (2, 4, (140, 130), 1),
-    "without places": (3, 20, (), 1),
-    "groups": (4, 32, (6, 5), 8),
-    "groups in chunks": (2, 16, (33, 31), 4),
-    "groups without places": (3, 64, (), 16),
+    "in one program": (3, 8, (5, 7), 1, 1),
+    "in two chunks, the last one short": (2, 12, (30, 23), 1, 2),
+    "in more chunks than are added at a time": (2, 4, (200, 190), 1, 19),
+    "without places": (3, 20, (), 1, 1),
+    "groups": (4, 32, (6, 5), 8, 1),
+    "groups in chunks": (2, 16, (33, 31), 4, 2),
+    "groups without places": (3, 64, (), 16, 1),
 }
 
 
-@pytest.mark.parametrize(("samples", "channels", "size", "groups"), NORMS.values(), ids=NORMS)
+@pytest.mark.parametrize(("samples", "channels", "size", "groups", "chunks"), NORMS.values(), ids=NORMS)
 @pytest.mark.parametrize(("celu", "relu"), [(True, False), (False, True)])
 @pytest.mark.parametrize("biased", [True, False])
 def test_normed(
-    samples: int, channels: int, size: tuple[int, ...], groups: int, celu: bool, relu: bool, biased: bool
+    samples: int, channels: int, size: tuple[int, ...], groups: int, chunks: int, celu: bool, relu: bool, biased: bool
 ) -> None:
     """Against double precision. The mean is three deviations from 0, so a variance by squares alone would show."""
+    assert tiling(channels, math.prod(size))[2] == chunks
     values = (6 + 2 * normal(samples, channels, *size, asked=False)).requires_grad_()
     weights: list[Tensor | None] = [normal(channels) if biased else None, normal(channels), normal(channels)]
     exact = [None if one is None else one.detach().double().requires_grad_() for one in (values, *weights)]
@@ -139,13 +141,11 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from viewslots.methods.fast.norm_cuda import ELEMENTS, _gradient_sums, _moments, _norm_backward, _norm_forward
+from viewslots.methods.fast.norm_cuda import _gradient_sums, _moments, _norm_backward, _norm_forward, tiling
 
 half, number = {"values", "bias", "shown", "gradient", "moved"}, {"P": "i32", "chunks": "i32", "eps": "fp32"}
 for channels, places, groups in ((16, 4096, 1), (12, 900, 1), (2048, 1, 1), (16, 1024, 4), (256, 1, 16)):
-    padded = triton.next_power_of_2(channels)
-    block = min(max(ELEMENTS // padded, 1), triton.next_power_of_2(places))
-    chunks = triton.cdiv(places, block)
+    padded, block, chunks, warps = tiling(channels, places)
     whole = chunks == 1
     for kernel in (_norm_forward, _norm_backward, *(() if whole else (_moments, _gradient_sums))):
         for celu in (True, False):
@@ -156,7 +156,8 @@ for channels, places, groups in ((16, 4096, 1), (12, 900, 1), (2048, 1, 1), (16,
             kinds = {name: number.get(name, "*bf16" if name in half else "*fp32") for name in kernel.arg_names}
             given = kinds | dict.fromkeys(sizes, "constexpr")
             fixed = {(place,): sizes[name] for place, name in enumerate(kernel.arg_names) if name in sizes}
-            made = triton.compile(ASTSource(kernel, given, fixed), target=GPUTarget("cuda", 90, 32))
+            source, target = ASTSource(kernel, given, fixed), GPUTarget("cuda", 90, 32)
+            made = triton.compile(source, target=target, options={"num_warps": warps})
             assert made.asm["cubin"]
 print("compiled")
 """

@@ -156,18 +156,24 @@ class PlainConvolution(nn.Module):
         return bias_relu_shuffle(answer, own.bias, 1)
 
 
+def phases_first(convolution: nn.Conv2d, scale: int) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a convolution before a pixel shuffle by `scale`; channels go from (c, p, q), as PyTorch has
+    them, to (p, q, c)."""
+    weight, bias = convolution.weight, convolution.bias
+    assert bias is not None
+    weight = weight.view(-1, scale**2, *weight.shape[1:]).transpose(0, 1).flatten(0, 1)
+    return weight, bias.view(-1, scale**2).t().flatten()
+
+
 class ShuffledConvolution(nn.Module):
-    """`convolution`, pixel shuffle by `scale`, ReLU; channels go from (c, p, q), as PyTorch has them, to (p, q, c)."""
+    """`convolution`, pixel shuffle by `scale`, ReLU."""
 
     def __init__(self, convolution: nn.Conv2d, scale: int) -> None:
         super().__init__()
         self.convolution, self.scale = convolution, scale
 
     def forward(self, maps: Float[Tensor, "I C h w"]) -> Float[Tensor, "I O H W"]:
-        weight, bias = self.convolution.weight, self.convolution.bias
-        assert bias is not None
-        weight = weight.view(-1, self.scale**2, *weight.shape[1:]).transpose(0, 1).flatten(0, 1)
-        bias = bias.view(-1, self.scale**2).t().flatten()
+        weight, bias = phases_first(self.convolution, self.scale)
         maps = maps.contiguous(memory_format=torch.channels_last)
         return bias_relu_shuffle(F.conv2d(maps, weight, padding=weight.shape[-1] // 2), bias, self.scale)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from viewslots.kernels import has_triton
 from viewslots.methods.fast.broadcast import compute_dtype
+from viewslots.methods.fast.folding import phases_first
 from viewslots.methods.fast.half import V, rebuilt
 
 MOST_CHANNELS = 4096
@@ -87,11 +88,8 @@ def channels_last(maps: Float[Tensor, "N C h w"]) -> Float[Tensor, "N C h w"]:
 
 
 def shuffled(convolution: nn.Conv2d, maps: Tensor, scale: int) -> Float[Tensor, "N C H W"]:
-    """`convolution` and pixel shuffle; channels go from (c, p, q), as PyTorch has them, to (p, q, c)."""
-    weight, bias = convolution.weight, convolution.bias
-    assert bias is not None
-    weight = weight.view(-1, scale**2, *weight.shape[1:]).transpose(0, 1).flatten(0, 1)
-    phases = F.conv2d(channels_last(maps), weight, bias.view(-1, scale**2).t().flatten(), padding=convolution.padding)
+    """`convolution` and pixel shuffle."""
+    phases = F.conv2d(channels_last(maps), *phases_first(convolution, scale), padding=convolution.padding)
     images, _, height, width = phases.shape
     cells = phases.permute(0, 2, 3, 1).reshape(images, height, width, scale, scale, -1)
     return cells.transpose(2, 3).reshape(images, height * scale, width * scale, -1).permute(0, 3, 1, 2)

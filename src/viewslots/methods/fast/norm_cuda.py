@@ -33,11 +33,9 @@ class Normed(torch.autograd.Function):
         values = laid(values)
         samples, channels = values.shape[:2]
         places = values.shape[2:].numel()
-        padded = triton.next_power_of_2(channels)
-        block = min(max(ELEMENTS // padded, 1), triton.next_power_of_2(places))
-        chunks = triton.cdiv(places, block)
+        padded, block, chunks, number = tiling(channels, places)
         sizes = (places, chunks, channels, padded, block, groups, bias is not None, celu, relu, chunks == 1)
-        warps = {"num_warps": min(max(4, block * padded // PER_WARP), ELEMENTS // PER_WARP)}
+        warps = {"num_warps": number}
         shown = torch.empty_like(values)
         partial = torch.empty(samples * chunks if chunks > 1 else 0, 2, channels, device=values.device)
         statistics = torch.empty(samples, 2, channels, device=values.device)
@@ -69,6 +67,13 @@ class Normed(torch.autograd.Function):
             to_shift.to(shift.dtype) if asked_shift else None,
             *[None] * 4,
         )
+
+
+def tiling(channels: int, places: int) -> tuple[int, int, int, int]:
+    """Channels padded to a power of two, places of a chunk, chunks of a sample, and warps of a program."""
+    padded = triton.next_power_of_2(channels)
+    block = min(max(ELEMENTS // padded, 1), triton.next_power_of_2(places))
+    return padded, block, triton.cdiv(places, block), min(max(4, block * padded // PER_WARP), ELEMENTS // PER_WARP)
 
 
 def laid(values: Tensor) -> Tensor:
