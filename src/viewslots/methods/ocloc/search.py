@@ -236,7 +236,7 @@ def with_further_look(
     pool, noise = keeping(shown, kept), still(noise)
     places = joined(pool, absent)
     found = [sound(model.find_objects(left, places, noise))]
-    if (batch.view_mask.sum(1) > 1).any():
+    if (number_of_views(batch) > 1).any():
         found.append(found_by_view(model, left, places, noise, annealing))
     for other in (*found, *map(sound, others)):
         pool = joined(pool, parted(other)[0])
@@ -256,8 +256,9 @@ def found_by_view(
     B, M = batch.view_mask.shape
     scenes, places = by_view(batch, M), by_view(given, M)
     found = holding(places, objects_in(sound(model.find_objects(scenes, places, by_view(noise, M)))))
-    drawn = Drawn(model, scenes, found, annealing, number_of_views(batch).repeat_interleave(M))
-    several = batch.view_mask & (batch.view_mask.sum(1, keepdim=True) > 1)
+    views = number_of_views(batch)
+    drawn = Drawn(model, scenes, found, annealing, views.repeat_interleave(M))
+    several = batch.view_mask & (views > 1)[:, None]
     found = keeping(found, drawn.hopeful(torch.zeros_like(drawn.likely)) & several.view(-1, 1))
     return holding(given, {name: value.reshape(B, -1, *value.shape[2:]) for name, value in objects_in(found).items()})
 
