@@ -49,8 +49,8 @@ STAGES = {
     MIXED: (
         FIRST,
         Stage("second", "umbra/clevr-m1", HALF, 6_000, 1_500),
-        Stage("wide", "umbra/clevr-mixed", MIXED, 42_000, 7_000),
-        Stage("details", "umbra-details/clevr-mixed", MIXED, 10_000, 2_000),
+        Stage("wide", "umbra/clevr-mixed", MIXED, 38_000, 9_500),
+        Stage("details", "umbra-details/clevr-mixed", MIXED, 9_000, 1_500),
     ),
 }
 
