@@ -218,7 +218,9 @@ def test_info_counts_the_papers_parameters() -> None:
     listed = json.loads(viewslots("info").stdout)
     assert listed["experiments"]["ocloc/clevr-m1"] == "150,000 steps of 32 scenes"
     assert listed["short_names"]["umbra"] == "umbra/clevr-m1"
-    assert listed["shipped_models"]["umbra-quick"] == "umbra, trained as umbra-glimpses/clevr-mixed"
+    assert listed["shipped_models"]["umbra-quick"] == (
+        "umbra, trained as umbra-glimpses/clevr-mixed, 3,600 steps after 105,000 of earlier stages"
+    )
     assert set(listed["shipped_models"]) == set(shipped_models())
 
 

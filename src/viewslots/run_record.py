@@ -64,7 +64,7 @@ def teaches_parts(config: dict[str, Any]) -> bool:
 
 def taken_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
     """Where the first weights came from, and what it took to come there: steps and seconds of all stages up to the
-    weights that each handed over, or of the run behind --init with its stages. None where nothing tells."""
+    weights that each handed over, and of all runs behind --init. None where nothing tells."""
     inside, init = config.get(FIRST), config.get("init")
     if isinstance(inside, dict):
         before, place, name, step = inside, run / FIRST, inside.get("preset"), kept_step(run / FIRST)
@@ -80,7 +80,7 @@ def taken_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
     if type(step) is not int:
         step = schedule.get("steps") if isinstance(schedule, dict) else None
     own = [step, training_seconds(place / METRICS_FILE, math.inf if step is None else step)]
-    if isinstance(before.get(FIRST), dict):
+    if isinstance(before.get(FIRST), dict) or isinstance(before.get("init"), str):
         earlier = taken_before(before, place)
         own = [
             None if mine is None or theirs is None else round(mine + theirs, 1)

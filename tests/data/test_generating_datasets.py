@@ -337,7 +337,7 @@ def test_a_place_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"counts": {"../up": 1}}, "'../up' cannot be the name of a split"),
         ({"counts": {"train": 10**9}}, "'scenes' must be an integer"),
         ({"seed": 2**63}, "seed: expected a 64-bit integer"),
-        ({"batch": 0}, "batch is 0"),
+        ({"batch": 0}, "batch: must be at least 1, not 0"),
     ],
 )
 def test_senseless_requests(tmp_path: Path, change: dict[str, object], message: str) -> None:

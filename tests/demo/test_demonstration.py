@@ -287,7 +287,8 @@ def test_video_and_sheet_are_inside(made: Made) -> None:
 def test_the_page_says_what_model_this_is(made: Made) -> None:
     facts, text = model_facts(MODEL, 0), " ".join(made.text.split())
     assert facts.steps is not None
-    assert f"first as umbra-glimpses/clevr-mixed, then for {facts.steps:,} steps" in text
+    assert facts.first_steps == 12_000 + 6_000 + 12_000 + 32_000 + 32_000 + 4_000 + 7_000  # docs/model-card.md
+    assert f"first as umbra-glimpses/clevr-mixed for 105,000 steps in all, then for {facts.steps:,} steps" in text
     assert "Of two starts, the one" in text
     assert "then one more look at what no object explains yet" in text
     assert "(3 gradient steps a time)" in text

@@ -216,7 +216,7 @@ def test_a_single_view_table_of_several_methods(tmp_path: Path) -> None:
     umbra = runs["umbra, dsprites (umbra-0)"]
     assert (umbra["steps"], umbra["minutes"]) == ("5,000 after 12,000", "1.5 after 10.0")
     assert "5,000 steps of the preset's 500,000 (1%) in 1.5 minutes on scenes of dsprites" in text
-    assert "training seed 0, starting from ocloc-compact-dsprites-0." in text
+    assert "training seed 0, starting from ocloc-compact-dsprites-0 after 12,000 steps." in text
 
 
 def test_sections_follow_the_paper(tmp_path: Path) -> None:
@@ -392,6 +392,13 @@ def test_missing_truth_is_told(tmp_path: Path) -> None:
     assert "Parts of the test set" not in text
     table = rows_of(Reader(html).sections["CLEVR-M1, Test 1, M = 4"][0])
     assert table["ours: OCLOC, compact (first, plain answers)"]["IoU"] == "N/A"
+
+
+def test_an_order_of_what_was_not_found_is_told(tmp_path: Path) -> None:
+    for share, told in ((0.49, True), (0.51, False)):
+        extras = made()["extras"] | {"pairs_found": {"mean": share, "std": 0.0, "low": share, "high": share}}
+        text, _ = written(tmp_path, made(extras=extras))
+        assert ("of the pairs of overlapping objects 49% have both found" in text) is told
 
 
 def test_committed_results_can_be_reported(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from toy_method import EXPERIMENT, PLACE, Toy, ToyOptimisation, ToySchedule
-from trainings import ENVIRONMENT, assert_same_run, facts, rows, tensors
+from trainings import ENVIRONMENT, assert_same_run, facts, rows, saved_steps, tensors
 
 import viewslots.training
 from viewslots.commands.training import train
@@ -260,6 +260,17 @@ def test_no_line_of_training_names_a_method(path: Path) -> None:
     assert re.findall(r"optim\.(?!Optimizer\b)\w+", text) == []
     imported = re.findall(r"^\s*(?:from|import) viewslots\.methods\.([\w.]+)", text, re.MULTILINE)
     assert set(imported) <= {"config", "contract", "experiment", "registry", "schedules", "names"}
+
+
+def test_a_run_is_named_by_its_experiment(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    train(NAME, **options(shapes, steps=2))
+    assert saved_steps(tmp_path / "runs/toy-shapes") == [2]
+    with pytest.raises(UserError, match=r"runs/toy-shapes: already holds a run; continue it with --resume"):
+        train(NAME, **options(shapes, steps=2))
+    train(NAME, resume=True, device="cpu")
+    with pytest.raises(UserError, match="name an EXPERIMENT to train"):
+        train(resume=True)
 
 
 def test_the_help_lists_every_method_that_learns() -> None:

@@ -1,20 +1,31 @@
 """What a person is told while a training runs."""
 
-from typing import Any
+from dataclasses import dataclass
 
 import pytest
 
-from viewslots.terminal import say
-from viewslots.training.log import Console
+from viewslots.terminal import LINE_SECONDS, say
+from viewslots.training.log import RECENT, Console
 
 
-def test_the_console_says_rate_and_remaining_time(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    clock = iter([100.0, 102.0, 104.0])
-    monkeypatch.setattr("viewslots.training.log.time.monotonic", lambda: next(clock))
+@dataclass
+class Clock:
+    now: float = 100.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("viewslots.training.log.time.monotonic", lambda: clock.now)
+    return clock
+
+
+def test_the_console_says_rate_and_remaining_time(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     console = Console(7205, ("nll", "view", "attr", "rho", "prs"), speaks=True, say=say)
     console.step(1)
     terms = dict.fromkeys(("loss", "nll", "view", "attr", "rho", "prs"), 1.5)
     console.scores(4, {"ARI-O": 0.91, "OCA": None})
+    clock.now += 2
     console.step(5)
     console.figures(5, terms)  # four steps in two seconds
     said = capsys.readouterr().err
@@ -28,6 +39,26 @@ def test_the_console_says_rate_and_remaining_time(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == ""
 
 
+def test_a_slow_run_tells_of_steps_between_its_figures(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
+    console = Console(101, ("nll",), speaks=True, say=say)
+    for step, passed in ((1, 3.0), (2, LINE_SECONDS / 2), (3, LINE_SECONDS / 2), (4, 1.0)):
+        clock.now += passed
+        console.step(step)
+    assert capsys.readouterr().err == "step 3/101  0.20 steps/s  0:08:10 left\n"
+
+
+def test_the_rate_is_that_of_the_last_lines(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
+    """Ten steps a second, then one: of fifty that are left each takes a second."""
+    console = Console(100 + RECENT, (), speaks=True, say=say)
+    console.step(1)
+    for step in range(2, 61 + RECENT):
+        clock.now += 0.1 if step <= 50 else 1.0
+        console.step(step)
+        console.figures(step, {"loss": 2.0})
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"step {60 + RECENT}/{100 + RECENT}  1.0 steps/s  0:00:40 left")
+
+
 def test_pictures_without_truth_have_no_scores_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(10, (), speaks=True, say=say)
     for scores, told in (({"OCA": 0.5}, "loss 2  at 4: OCA 0.500"), ({}, "loss 2"), ({"OCA": None}, "loss 2")):
@@ -36,12 +67,11 @@ def test_pictures_without_truth_have_no_scores_to_tell(capsys: pytest.CaptureFix
         assert capsys.readouterr().err.endswith(told + "\n")
 
 
-def test_a_stage_knows_the_time_of_all(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_a_stage_knows_the_time_of_all(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     """Stage 1 of 100 steps, before one of 300: at two steps a second, 396 steps are left after the fourth."""
-    clock = iter([10.0, 11.5, 11.5])
-    monkeypatch.setattr("viewslots.training.log.time.monotonic", lambda: next(clock))
     console = Console(100, (), speaks=True, say=say)
     console.stage(1, 2, before=0, total=400)
     console.step(1)
+    clock.now += 1.5
     console.figures(4, {"loss": 2.0})
     assert "stage 1/2  step 4/100  2.0 steps/s  0:03:18 left  loss 2" in capsys.readouterr().err

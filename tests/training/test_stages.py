@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from viewslots.commands.figures import figures
 from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS, all_steps, describe, experiment, first_stage, overview, stages
+from viewslots.files import CONFIG
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import COMPACT
@@ -283,7 +285,12 @@ def test_what_is_told_of_three_stages(three: Path, tmp_path: Path) -> None:
     seconds = [training_seconds(three / stage / "metrics.jsonl", step) for stage, step in kept.items()]
     config = run_preset(three)
     by_hand = {**config, "first": None, "init": str(three / "first"), "init_step": kept["first"]}
-    for settings, name in ((config, NAME), (by_hand, "first")):
+    alone = shutil.copytree(three / "first", tmp_path / "alone")  # the second stage, begun by hand from the first
+    written = json.loads((alone / CONFIG).read_text())
+    second = {**config["first"], "first": None, "init": str(three / "first/first"), "init_step": kept["first/first"]}
+    (alone / CONFIG).write_text(json.dumps(written | {"config": second}))
+    chained = {**by_hand, "init": str(alone)}
+    for settings, name in ((config, NAME), (by_hand, "first"), (chained, "alone")):
         found = training_facts(settings, 2, three)
         assert found is not None
         assert (found["steps"], found["init"], found["tuned"]) == (2, name, False)

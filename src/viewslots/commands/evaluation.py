@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from viewslots.errors import UserError
+from viewslots.errors import UserError, require_counts
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
+    from viewslots.data.store import Store
     from viewslots.methods.contract import Method
+    from viewslots.protocol.plan import Plan
 
 PAPER_VIEWS = 4
+LOOKED_AT = 20
+"""Scenes whose pictures tell whether they are of the kind that a model knows."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 Slots = Annotated[
     int | None, arg(metavar="K", help_behavior_hint="(default: as trained; on test2 the paper's, if that is more)")
@@ -91,7 +95,7 @@ def evaluate(
         lpips: Also LPIPS, with the weights in this file or folder; docs/evaluation.md says where to get them.
         per_scene: Also the scores of every scene, with its name.
     """
-    require_counts(views=views, slots=slots, repeats=repeats, batch=batch)
+    require_counts({"--views": views, "--slots": slots, "--repeats": repeats, "--batch": batch})
     asked = {"split": split, "views": views, "slots": slots, "repeats": repeats, "seed": seed, "batch": batch}
     search = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     asked |= {"scenes": scenes, "extras": extras, "probes": probes}
@@ -137,17 +141,10 @@ def estimate_viewpoints(
         extras: Also shadows, identity over views and the error of the pictures.
         which: Of a run folder: best is the model with the lowest validation loss, last the newest saved one.
     """
-    require_counts(given=given, new=new, slots=slots, repeats=repeats, batch=batch)
+    require_counts({"--given": given, "--new": new, "--slots": slots, "--repeats": repeats, "--batch": batch})
     asked = {"split": split, "scenes": scenes, "views": given, "new_views": new, "slots": slots, "repeats": repeats}
     search = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     _evaluated(run, data, out, which, device, search, asked | {"seed": seed, "batch": batch, "extras": extras})
-
-
-def require_counts(**counts: int | None) -> None:
-    """By the names of the options, and before anything is loaded."""
-    for name, value in counts.items():
-        if value is not None and value < 1:
-            raise UserError(f"--{name}: must be at least 1, not {value}")
 
 
 def report(sources: Positional[Annotated[tuple[Path, ...], arg(metavar="RESULT...")]], /, out: Path) -> None:
@@ -217,6 +214,9 @@ def _evaluated(
     views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, arrays.size.views)
     slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, **search)})
+    plan.require(arrays)
+    if "trained_slots" in about:
+        notes += unfamiliar_note(method, run, store, plan)
     with joined_team(local_device(kind)) as team, Progress("answers", "evaluating", team.first) as progress:
         for note in notes if team.first else ():
             say(note)
@@ -249,6 +249,27 @@ def views_for(method: "Method", run: str, asked: int | None, stored: int, note: 
     if asked is None and stored > 1:
         note(f"{run} was trained on single pictures, so it is shown the first one of each scene (--views 1)")
     return 1
+
+
+def unfamiliar_note(method: "Method", run: str, store: "Store", plan: "Plan") -> list[str]:
+    """By the pictures alone, before anything is inferred from them."""
+    from viewslots.data.views import FirstViews
+    from viewslots.protocol.plan import shown_to
+    from viewslots.viewpoints.familiarity import typical_of
+
+    if (typical := typical_of(run)) is None:
+        return []
+    dataset = shown_to(method, store, plan.split, "cpu")
+    scenes = list(range(min(plan.scored(dataset.split), LOOKED_AT)))
+    seen = dataset.batch(scenes, FirstViews(plan.views), padded_to=plan.views)
+    odd = int(typical.unlike(seen.image, seen.view_mask).sum())
+    if 2 * odd < len(scenes):
+        return []
+    first = f"{odd} of the first {len(scenes)} scenes are" if len(scenes) > 1 else "the scene is"
+    return [
+        f"{first} unlike what {run} was trained on ({typical.data}): light, colours or detail are unusual, so these "
+        "scores tell how far it carries over, not how good it is"
+    ]
 
 
 def scored_step_note(run: str, about: dict[str, Any]) -> list[str]:

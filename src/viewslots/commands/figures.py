@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import Looks, Refine, Slots, Spare, Starts, Views, require_counts, views_for
-from viewslots.errors import UserError
+from viewslots.commands.evaluation import Looks, Refine, Slots, Spare, Starts, Views, views_for
+from viewslots.errors import UserError, require_counts
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def figures(
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.protocol.work import Work
 
-    require_counts(scenes=scenes, views=views, frames=frames)
+    require_counts({"--scenes": scenes, "--views": views, "--frames": frames})
     require_folder(out)
     store = Store.open(data)
     if run is None:

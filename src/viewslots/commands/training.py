@@ -12,6 +12,7 @@ from viewslots.files import CONFIG
 from viewslots.methods.names import METHODS
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
+RUNS = Path("runs")
 LEARNING = [name for name, method in METHODS.items() if method.learns]
 
 
@@ -24,7 +25,7 @@ def train(
     experiment: Annotated[Positional[str | None], choice("EXPERIMENT", "that of the run, with --resume")] = None,
     /,
     *,
-    run: Path,
+    run: Annotated[Path | None, choice("DIR", "runs/EXPERIMENT")] = None,
     data: Annotated[str | None, choice("DIR|live", "that of the run, with --resume")] = None,
     steps: Annotated[int | None, choice("N", "as in the experiment")] = None,
     seed: Annotated[int | None, choice("S", "0")] = None,
@@ -56,7 +57,7 @@ def train(
         steps: Length of the run, all stages together; every constant of the schedule is squeezed or stretched with it.
         seed: Decides first weights, order of scenes, choice of views and noise.
         seeds: Several seeds with commas between them, all at once, into RUN/seed-S.
-        resume: Go on with a run from its newest checkpoint; needs no other option but --run.
+        resume: Go on with a run from its newest checkpoint; needs no other option but its experiment or --run.
         init: A run or a shipped model (umbra, umbra-quick, ...) whose weights to start from, in place of all earlier
             stages. umbra from a trained umbra is fine-tuned: a short run at a low rate.
         batch: Scenes in a batch, of all processes together.
@@ -74,6 +75,10 @@ def train(
             too where their experiments have the same value, others for the last stage alone;
             first.schedule.temperature_start=2 is for the stage before it, first.first. for the one before that.
     """
+    if run is None:
+        if experiment is None:
+            raise UserError("name an EXPERIMENT to train, or with --resume the run that goes on: --run DIR")
+        run = RUNS / experiment.replace("/", "-")
     given = {
         "preset": experiment,
         "data": data,

@@ -16,7 +16,7 @@ from viewslots.data.filling import Job, Made, fill
 from viewslots.data.format import DESCRIPTIONS, KEYS, META, DatasetPlan, Source, SplitPlan
 from viewslots.data.store import HEADER_BYTES, LINE_LIMIT, MAKING, Store
 from viewslots.data.writer import Done, StoreWriter
-from viewslots.errors import UserError
+from viewslots.errors import UserError, require_counts
 from viewslots.files import open_regular, sha256
 from viewslots.ranks import ALONE, Team
 from viewslots.scenes.world import World
@@ -90,8 +90,7 @@ def make_dataset(
     All ranks of a team render, and the bytes are those of one process.
     """
     plan = recipe.plan()
-    if batch < 1:
-        raise UserError(f"batch is {batch}, but must be at least 1 scene")
+    require_counts({"batch": batch})
     report = progress or (lambda done, total: None)
 
     def rendered(job: Job) -> Made:

@@ -64,12 +64,15 @@ class ModelFacts:
     """Scores on the validation scenes at the end of training, by the appendix's formulas."""
     first: str | None = None
     """The model whose weights it started from, as METHOD/DATA of a place where that is on record, or a name."""
+    first_steps: int | None = None
+    """Of all its stages."""
 
     def training(self) -> str:
         """Half a sentence."""
         if self.steps is None or self.data is None:
             return "how it was trained is not on record"
-        first = f", first as {self.first.partition(' of ')[0]}, then" if self.first else ""
+        earlier = f" for {self.first_steps:,} steps in all" if self.first_steps else ""
+        first = f", first as {self.first.partition(' of ')[0]}{earlier}, then" if self.first else ""
         views = f", {self.views} pictures at a time" if self.views else ""
         where = f"on scenes of {self.data}{views} (seed {self.seed})"
         return f"trained without labels{first} for {self.steps:,} steps {where}"
@@ -88,6 +91,7 @@ def model_facts(name: str, parameters: int) -> ModelFacts:
         views=config.get("views"),
         validated=facts.get("scores") or {},
         first=config.get("init"),
+        first_steps=config.get("init_step"),
     )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import SplitArrays, Store
-from viewslots.errors import UserError
+from viewslots.errors import UserError, require_counts
 from viewslots.methods.contract import Method, Search
 from viewslots.methods.inputs import check_slots
 
@@ -45,13 +45,9 @@ class Plan:
     def require(self, arrays: SplitArrays) -> None:
         require_scenes(self.scenes, len(arrays), self.split)
         counts = {"repeats": self.repeats, "batch": self.batch, "views": self.views, "slots": self.slots}
-        for name, value in counts.items():
-            if value < 1:
-                raise UserError(f"{name}: must be at least 1, not {value}")
+        require_counts({**counts, "new views": self.new_views})
         check_slots(self.slots)
-        new = 0 if self.new_views is None else self.new_views
-        if self.new_views is not None and new < 1:
-            raise UserError(f"new views: must be at least 1, not {new}")
+        new = self.new_views or 0
         stored = arrays.size.views if self.new_views is None else fewest_views(arrays, self.scenes)
         if self.views + new > stored:
             asked = f"{self.views} views" + (f" and {new} new ones" if new else "")

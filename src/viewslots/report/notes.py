@@ -9,6 +9,8 @@ from viewslots.types import how_resized
 
 PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 """Test scenes of the paper; 100 for the multi-view sets."""
+FEW_FOUND = 0.5
+"""Share of the pairs of overlapping objects below which OOA is mostly about pairs that were not found."""
 
 
 def legend(results: Sequence[Result]) -> tuple[str, ...]:
@@ -55,7 +57,7 @@ def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def result_notes(result: Result, paper: PaperTable | None) -> tuple[str, ...]:
-    parts = (_pictures, _resized, _size, _missing, _training, _network, _slots, _made)
+    parts = (_pictures, _resized, _size, _missing, _order, _training, _network, _slots, _made)
     return tuple(note for part in parts for note in part(result, paper))
 
 
@@ -92,6 +94,15 @@ def _missing(result: Result, paper: PaperTable | None) -> Iterator[str]:
         yield f"{title(result)}: the data set does not tell {truth}, so there is no {', '.join(map(str, scores))}."
 
 
+def _order(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    found = ((result.get("extras") or {}).get("pairs_found") or {}).get("mean")
+    if found is not None and found < FEW_FOUND:
+        yield (
+            f"{title(result)}: of the pairs of overlapping objects {found:.0%} have both found. OOA also counts the "
+            "others, in the order that the method says of whatever slots are left, so here it tells little."
+        )
+
+
 def _training(result: Result, paper: PaperTable | None) -> Iterator[str]:
     if not entry(result["method"]).learns:
         return
@@ -104,7 +115,8 @@ def _training(result: Result, paper: PaperTable | None) -> Iterator[str]:
     if training.get("seconds"):
         length += f" in {training['seconds'] / 60:.1f} minutes"
     where = f"scenes of {training.get('data')}" + (" rendered while training" if training.get("live") else "")
-    first = f", starting from {training['init']}" if training.get("init") else ""
+    before = f" after {training['init_steps']:,} steps" if training.get("init_steps") else ""
+    first = f", starting from {training['init']}{before}" if training.get("init") else ""
     yield f"{title(result)}: trained for {length} on {where}, training seed {training.get('seed')}{first}."
     if scored is not None and scored != steps:
         yield f"{title(result)}: the model that is scored is that of step {scored:,} of {steps:,}."

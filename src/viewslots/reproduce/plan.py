@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from viewslots.data.presets import data_preset
-from viewslots.errors import UserError, did_you_mean
+from viewslots.errors import UserError, did_you_mean, require_counts
 from viewslots.experiments import all_steps, experiment, first_stage, known_experiment
 from viewslots.files import read_json, write_json
 from viewslots.methods.names import METHODS
@@ -69,8 +69,7 @@ class Asked:
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1:
             raise UserError(f"--scale {self.scale:g}: give a share of the published length, above 0 and at most 1")
-        if self.seeds < 1:
-            raise UserError(f"--seeds {self.seeds}: at least 1")
+        require_counts({"--seeds": self.seeds})
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from viewslots.errors import UserError
+from viewslots.errors import UserError, require_counts
 from viewslots.files import CONFIG, FolderLock, make_folder, plain_errors, read_json, write_json
 from viewslots.provenance import commit, cores
 from viewslots.reproduce.plan import PLAN, Asked, Planner, Task, record_plan
@@ -270,8 +270,7 @@ def reproduce_table(
     """Everything of a table that is not yet in the folder `out`."""
     tasks = Planner(table, asked, only).tasks()
     workers = default_workers(device) if workers is None else workers
-    if workers < 1:
-        raise UserError(f"--workers {workers}: at least 1")
+    require_counts({"--workers": workers})
     with plain_errors("writing", out):
         require_ours(out)
         out.mkdir(parents=True, exist_ok=True)

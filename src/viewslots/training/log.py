@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from viewslots.files import (
     require_space,
     shown,
 )
+from viewslots.terminal import LINE_SECONDS
 from viewslots.training.state import finite_json
 
 if TYPE_CHECKING:
@@ -128,15 +130,21 @@ def _numbers(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, float]]
             yield f"{prefix}/{name}", value
 
 
+RECENT = 10
+"""Lines over which the rate is told: a step with one view, as at the start of a run, is shorter than later ones."""
+
+
 class Console:
-    """How it goes, on stderr: a bar with the last figures on a terminal, else a line at every row of figures."""
+    """How it goes, on stderr: a bar with the last figures on a terminal, else a line at every row of figures, and now
+    and then between rows that are far apart."""
 
     def __init__(self, steps: int, terms: Sequence[str], speaks: bool, say: Callable[[str], None]) -> None:
         self.steps, self.terms, self.speaks, self._say = steps, ("loss", *terms), speaks, say
         self._before, self._total, self._stage = 0, steps, ""
         self._scores = ""
         self._bar: tqdm[Any] | None = None
-        self._first: tuple[int, float] | None = None
+        self._told: deque[tuple[int, float]] = deque(maxlen=RECENT)
+        """Steps, and when they were told of. The first step compiles and loads, so rates are counted from its end."""
 
     def __enter__(self) -> "Console":
         return self
@@ -152,15 +160,16 @@ class Console:
     def step(self, done: int) -> None:
         if not self.speaks:
             return
-        if self._first is None:
-            # The first step compiles and loads; rates are counted from its end.
-            self._first = done, time.monotonic()
+        if not self._told:
+            self._told.append((done, time.monotonic()))
             if sys.stderr.isatty():
                 begun = self._before + done
                 self._bar = tqdm(total=self._total, initial=begun, unit="step", file=sys.stderr, dynamic_ncols=True)
                 self._bar.set_description_str(self._stage.strip(), refresh=False)
         elif self._bar is not None:
             self._bar.update(self._before + done - self._bar.n)
+        elif time.monotonic() - self._told[-1][1] >= LINE_SECONDS:
+            self._line(done)
 
     def figures(self, step: int, terms: Mapping[str, float]) -> None:
         if not self.speaks:
@@ -169,17 +178,21 @@ class Console:
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
         else:
-            self._say(f"{self._stage}step {step}/{self.steps}  {self.rate(step)}  {text}")
+            self._line(step, f"  {text}")
             self._scores = ""  # a line stays, and has told them
 
-    def rate(self, step: int) -> str:
-        """Rate, and remaining time of all stages."""
-        first, since = self._first or (step, time.monotonic())
-        if step <= first:
-            return "-"
-        rate = (step - first) / max(time.monotonic() - since, 1e-9)
-        left = int((self._total - self._before - step) / rate)
-        return f"{rate:.1f} steps/s  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+    def _line(self, step: int, text: str = "") -> None:
+        """With the rate, and the time that is left for all stages."""
+        now = time.monotonic()
+        first, since = self._told[0] if self._told else (step, now)
+        pace = "-"
+        if step > first:
+            rate = (step - first) / max(now - since, 1e-9)
+            left = int((self._total - self._before - step) / rate)
+            clock = f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
+            pace = f"{rate:.{1 if rate >= 1 else 2}f} steps/s  {clock} left"
+        self._say(f"{self._stage}step {step}/{self.steps}  {pace}{text}")
+        self._told.append((step, now))
 
     def scores(self, step: int, scores: Mapping[str, float | None]) -> None:
         known = {name: value for name, value in scores.items() if value is not None}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from viewslots.errors import UserError
+from viewslots.errors import UserError, require_counts
 from viewslots.experiments import all_steps, experiment, first_stage, full_name, pinned_steps, stages
 from viewslots.files import shown
 from viewslots.methods.contract import Precision, TrainableMethod
@@ -131,12 +131,6 @@ def plan_stage(asked: Asked, first: RunSettings | None = None) -> RunSettings:
     return replace(settings, tunes=settings.tunes or (bool(settings.optimisation.parts) and before is kind))
 
 
-def require_counts(counts: Mapping[str, int]) -> None:
-    for name, value in counts.items():
-        if value < 1:
-            raise UserError(f"{name} is {value}, but must be at least 1")
-
-
 def pinned_for(preset: str, steps: int) -> tuple[int, ...]:
     """Pinned steps of a run of this length."""
     factor = steps / experiment(preset).schedule.steps
@@ -144,6 +138,7 @@ def pinned_for(preset: str, steps: int) -> tuple[int, ...]:
 
 
 def with_slots(model: Any, slots: int, method: str) -> Any:
+    require_counts({"--slots": slots})
     if "slots" not in {field.name for field in fields(model)}:
         raise UserError(f"--slots {slots}: the networks of {method} fix how many objects it can find, {model.slots}")
     return replace(model, slots=slots)

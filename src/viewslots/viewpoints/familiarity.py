@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import chi2
 from torch import Tensor
 
 from viewslots.errors import UserError
 from viewslots.files import read_json
+from viewslots.runs import HUB, find_run
 from viewslots.viewpoints.statistics import STATISTICS, picture_statistics
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ class Typical:
     def distances(self, images: Float[Tensor, "M 3 H W"]) -> Float[Tensor, "M"]:
         """Mahalanobis, of the statistics of each picture."""
         return self.lengths(picture_statistics(images))
+
+    def unlike(self, images: Float[Tensor, "B M 3 H W"], shown: Bool[Tensor, "B M"]) -> Bool[Tensor, "B"]:
+        """Scenes that show a picture which is unusual by itself, however well it may be rebuilt."""
+        far = self.distances(images.flatten(0, 1)) > self.limits[RATE].distance
+        return (far.view(shown.shape) & shown.cpu()).any(1)
 
     def lengths(self, statistics: Float[Tensor, "*pictures F"]) -> Float[Tensor, "*pictures"]:
         return ((statistics - self.mean) @ self.whitening).norm(dim=-1)
@@ -180,6 +186,11 @@ def picture_errors(scene: "InferredScene") -> Float[Tensor, "M"]:
         return scene.views.new_zeros(0)
     rebuilt = torch.stack([view.image for view in scene.render_many(scene.views)])
     return (scene.images - rebuilt).square().mean((1, 2, 3))
+
+
+def typical_of(source: str | Path) -> Typical | None:
+    """What is measured of a model, by its name or folder; nothing of those of the Hub."""
+    return None if isinstance(source, str) and source.startswith(HUB) else read_typical(find_run(source))
 
 
 def read_typical(folder: Path) -> Typical | None:

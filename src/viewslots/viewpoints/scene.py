@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewslots.errors import UserError
+from viewslots.errors import UserError, require_counts
 from viewslots.methods.contract import (
     LayeredViews,
     SceneAnswer,
@@ -24,10 +24,10 @@ from viewslots.methods.contract import (
     searched_in_words,
 )
 from viewslots.methods.inputs import check_slots, check_views
-from viewslots.runs import HUB, Model, Which, find_run, knows_one_view, load_run
+from viewslots.runs import Model, Which, knows_one_view, load_run
 from viewslots.types import PRESENT, Decomposition, SceneBatch, concatenated, shapes_only
 from viewslots.viewpoints.answers import Answers, Scenes, parts_of, scene_batch
-from viewslots.viewpoints.familiarity import Familiarity, Typical, familiarity_of, read_typical
+from viewslots.viewpoints.familiarity import Familiarity, Typical, familiarity_of, typical_of
 from viewslots.viewpoints.photos import Photo, Pictured, read_photos, read_pictures
 
 MOST_SLOTS = 64
@@ -48,9 +48,7 @@ def load(source: str | Path, *, device: str = "cpu", which: Which = "best") -> "
 
 def reader_of(model: Model, source: str | Path) -> "Reader":
     """With all that the place of a model tells of it."""
-    from_hub = isinstance(source, str) and source.startswith(HUB)
-    typical = None if from_hub else read_typical(find_run(source))
-    return Reader(model, str(source), typical, single=knows_one_view(model, source))
+    return Reader(model, str(source), typical_of(source), single=knows_one_view(model, source))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,8 +185,7 @@ class Reader:
         Arguments as those of `decompose`; `at_once` scenes share a pass, which bounds the memory. Which random numbers
         a scene gets depends on the scenes before it, so another order or `at_once` may give other answers.
         """
-        if at_once < 1:
-            raise UserError(f"at_once: at least 1 scene, not {at_once}")
+        require_counts({"at_once": at_once})
         batch, generator = scene_batch(scenes, self.size), seeded(seed)
         self.refuse_views(batch)
         asked = changed_search(search or self.search, starts=starts)
