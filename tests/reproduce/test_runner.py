@@ -313,7 +313,7 @@ def test_what_failed_is_told_and_tried_again(
 def test_what_is_refused(pretended: dict[str, int], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no table 'table7'; choose one of table1, table2"):
         reproduce("table7", out=tmp_path / "out")
-    with pytest.raises(UserError, match="--workers 0"):
+    with pytest.raises(UserError, match="--workers: must be at least 1, not 0"):
         reproduce("tiny", out=tmp_path / "out", device="cpu", workers=0)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
