@@ -36,6 +36,7 @@ from viewslots.ranks import ALONE
 from viewslots.run_record import scored_step, taken_before, training_seconds
 from viewslots.runs import load_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch, SceneTruth, concatenated
+from viewslots.viewpoints.statistics import picture_statistics
 
 PLAN = Plan("test1", views=2, slots=2, repeats=2, batch=3)
 
@@ -622,6 +623,32 @@ def test_what_is_said_without_extras(
         "--lpips: LPIPS is one of the extras, so there is none with --no-extras",
     ]
     assert list(json.loads(printed.out)) == ["results", "step", "split", "scenes", "pooled", "paper"]
+
+
+def test_pictures_of_another_kind_are_told_before_they_are_scored(
+    store: Store, saved: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """The distance of statistics about the mean of the set's own pictures, and about a mean a little to the side."""
+    split = store.split("test1")
+    pictures = torch.tensor(split["image"][:, :3]).flatten(0, 1).movedim(-1, 1) / 255
+    own = picture_statistics(pictures)
+    spread = {"covariance": torch.eye(own.shape[1]).tolist()}
+    limit = float((own - own.mean(0)).norm(dim=1).max()) * 1.01
+    values = {
+        "data": "pictures of fruit",
+        "limits": {"0.01": {"distance": limit, "error": 1.0}},
+        "errors": {"0.5": 0.1},
+    }
+    values["viewpoints"] = {"mean": [0.0], "covariance": [[1.0]], "limit": 1.0}
+    asked = {"data": store.path, "out": tmp_path / "x.json", "repeats": 1, "device": "cpu", "extras": False, "views": 3}
+    for aside, told in ((0.0, ""), (2 * limit, "7 of the first 7 scenes are unlike what")):
+        (saved / "typical.json").write_text(
+            json.dumps(values | {"statistics": {"mean": (own.mean(0) + aside).tolist()} | spread})
+        )
+        evaluate_command(str(saved), **asked)
+        said = capsys.readouterr().err
+        assert told in said
+        assert ("was trained on (pictures of fruit)" in said) is bool(told)
 
 
 def test_estimate_viewpoints_command(store: Store, saved: Path, model: Guessing, tmp_path: Path) -> None:
