@@ -28,53 +28,49 @@ MAY_IMPORT = {
     "report": {"methods", "metrics", "protocol", "report"},
     "training": {
         "data",
-        "metrics",
-        "protocol",
-        "report",
-        "figures",
         "experiments",
+        "figures",
         "methods",
+        "metrics",
         "provenance",
         "run_record",
         "runs",
         "scenes",
         "training",
     },
-    "runs": {"data", "experiments", "methods"},
-    "run_record": {"experiments", "methods", "runs"},
+    "runs": {"methods"},
+    "run_record": {"experiments", "runs"},
     "reproduce": {"data", "experiments", "methods", "provenance", "reproduce", "terminal", "training"},
     "viewpoints": {"data", "methods", "runs", "viewpoints"},
-    "explorer": {"data", "metrics", "protocol", "report", "explorer", "figures", "scenes", "viewpoints"},
+    "explorer": {"data", "explorer", "figures", "metrics", "scenes", "viewpoints"},
     "bench": {
         "bench",
         "data",
-        "metrics",
-        "protocol",
-        "report",
-        "methods",
         "experiments",
+        "methods",
+        "metrics",
         "provenance",
+        "runs",
         "scenes",
         "terminal",
         "training",
-        "runs",
     },
-    "demo": {"data", "demo", "methods", "metrics", "protocol", "report", "figures", "provenance", "runs", "viewpoints"},
+    "demo": {"data", "demo", "figures", "methods", "metrics", "protocol", "report", "runs", "viewpoints"},
     "terminal": set(),
     "commands": {
         "bench",
         "commands",
         "data",
         "demo",
+        "experiments",
+        "explorer",
+        "figures",
+        "methods",
         "metrics",
         "protocol",
         "protocols",
-        "report",
-        "figures",
-        "experiments",
-        "methods",
         "provenance",
-        "explorer",
+        "report",
         "reproduce",
         "run_record",
         "runs",
@@ -87,6 +83,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "__init__": {"data", "methods", "viewpoints"},
 }
+"""What each stage does import; what it does not need it may not."""
 
 
 def stage_of(path: Path) -> str:
@@ -118,6 +115,12 @@ def imported_stages(path: Path) -> set[str]:
 def test_imports_point_one_way(path: Path) -> None:
     allowed = MAY_IMPORT[stage_of(path)] | FREE | {"__version__"}
     assert imported_stages(path) <= allowed
+
+
+def test_nothing_is_allowed_that_nobody_needs() -> None:
+    for stage, allowed in MAY_IMPORT.items():
+        files = [path for path in SOURCE.rglob("*.py") if stage_of(path) == stage]
+        assert allowed == set().union(*map(imported_stages, files)) - FREE - {"__version__"}, stage
 
 
 def test_the_blender_program_takes_of_us_only_what_a_description_means() -> None:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Listener = Callable[[float], None]
+LINE_SECONDS = 10.0
+"""How often whoever reads lines hears how far it is."""
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 

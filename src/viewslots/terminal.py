@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from viewslots.errors import UserError
 from viewslots.files import plain_zeros
+from viewslots.pulse import LINE_SECONDS
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -64,7 +65,7 @@ class Progress:
         self(int(100 * part), 100)
 
 
-FIRST_SIGN, LINE_SECONDS = 0.8, 10.0
+FIRST_SIGN = 0.8
 
 
 @contextmanager
@@ -168,9 +169,11 @@ def lasting_streams() -> None:
 
 
 def say(line: str) -> None:
-    """A line; control characters, which foreign names may hold, do not reach the terminal."""
+    """A line; control characters, which foreign names may hold, do not reach the terminal. Work goes on where nobody
+    listens any more, as in a terminal that was closed."""
     _heard.set()
-    print("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line), file=sys.stderr)
+    with suppress(OSError):
+        print("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -302,6 +304,17 @@ def test_one_tab_may_not_ask_all_the_time(guard: AccessMiddleware) -> None:
     assert "too many clicks" in json.loads(answers[-1][1])["detail"]
     assert answers[-1][2]["content-type"] == "application/json"
     assert asked(guard, "POST", JOIN, json.dumps({"session_hash": "another"}).encode())[0] == 200
+
+
+def test_threads_share_the_permits_of_a_tab() -> None:
+    limit, before = RateLimit(burst=4, rate=0), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            allowed = sum(pool.map(lambda _: sum(limit.allows("one") for _ in range(2000)), range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert allowed == 4
 
 
 def test_permits_come_back_with_time() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from jaxtyping import Bool
 from paper_cases import SMALL, case, shaken, tensors
 from small_model import SMALL_OCLOC, generator
 from test_ocloc_algorithm import Loop
@@ -104,7 +105,9 @@ class Row:
         self.inferred: list[Noise] = []
         self.looked: list[tuple[SceneBatch, Posterior, Noise]] = []
 
-    def looked_at(self, batch: SceneBatch, posterior: Posterior) -> Posterior:
+    def looked_at(
+        self, batch: SceneBatch, posterior: Posterior, absent: Bool[Tensor, "B K"] | None = None
+    ) -> Posterior:
         return posterior
 
     def infer_posteriors(self, batch: SceneBatch, noises: Sequence[Noise]) -> list[Posterior]:

@@ -391,8 +391,13 @@ def test_a_search_looks_at_the_shortest_start_alone(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_searched_answer_does_not_depend_on_the_other_scenes() -> None:
-    """Three scenes with other numbers of objects, and slots that are just not there: as each of them alone."""
+    """Three scenes with other numbers of objects, and slots that are just not there: as each of them alone, though each
+    glimpse says of every slot that it is there after all."""
     model, batch = awake(), some_batch(3)
+    assert model.glimpses is not None
+    assert model.config.glimpses > 1
+    with torch.no_grad():
+        model.glimpses.to_object.last.bias[-1] = 20.0
     noise = still(model.draw_latent_noise(batch, generator()))
     kappa = torch.tensor([[3.0, -0.2, -0.4], [2.0, 1.0, 0.5], [-0.1, 2.0, 1.0]])
     start = replace(model.infer_posterior(batch, noise), logit_kappa=kappa)

@@ -4,8 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-from viewslots.protocol.repeats import Estimate, bootstrap, estimates, resampled_scenes
+from viewslots.metrics.extras import Ratio, SceneRatios
+from viewslots.metrics.score import METRICS, SceneScores
+from viewslots.protocol.repeats import Estimate, Repeats, bootstrap, estimates, resampled_scenes
+from viewslots.protocol.results import summary
 
 
 def means(values: np.ndarray):
@@ -54,6 +58,20 @@ def test_the_seed_decides() -> None:
     assert np.array_equal(resampled_scenes(9, 1), resampled_scenes(9, 1))
     assert not np.array_equal(resampled_scenes(9, 1), resampled_scenes(9, 2))
     assert resampled_scenes(9, -1).shape == (1000, 9)
+
+
+def test_an_interval_is_of_the_mean_over_repeats() -> None:
+    """What a scene weighs may be its answer's: of 20 scenes one answer has 1 of 1 right, the other 4.5 of 9, so each
+    mean over repeats is .75; a ratio of both sums would be .55."""
+    nothing = SceneScores(*(torch.zeros(20, len(METRICS), dtype=torch.float64) for _ in range(3)))
+    extras = [
+        SceneRatios({"order_of_found": Ratio(np.full(20, right), np.full(20, whole))})
+        for right, whole in ((1.0, 1.0), (4.5, 9.0))
+    ]
+    found = summary(Repeats([nothing, nothing], extras, np.full(20, 3), np.zeros(20)), seed=0)
+    assert found["extras"]["order_of_found"] == {"mean": 0.75, "std": 0.25, "low": 0.75, "high": 0.75}
+    assert found["by_objects"]["3"]["extras"]["order_of_found"] == 0.75
+    assert found["by_occlusion"]["most"]["extras"]["order_of_found"] == 0.75
 
 
 def test_resamples_without_a_value_are_left_out() -> None:

@@ -57,7 +57,7 @@ def test_killed_after_thirteen_steps(straight: Path, shapes: Path, tmp_path: Pat
     assert_same_run(straight, run, 20)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_stopped_by_a_signal(straight: Path, shapes: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
     """Saves although no checkpoint is due, and says how to go on."""
     run = tmp_path / "run"

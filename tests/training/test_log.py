@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from viewslots.terminal import LINE_SECONDS, say
+from viewslots.pulse import LINE_SECONDS
+from viewslots.terminal import say
 from viewslots.training.log import RECENT, Console
 
 

@@ -15,7 +15,7 @@ from trainings import SMALL, saved_steps, start
 
 from viewslots.errors import UserError
 from viewslots.training import processes
-from viewslots.training.processes import SeedResults, exit_code, parse_seeds
+from viewslots.training.processes import ECHO_SECONDS, SeedResults, StopSignals, exit_code, parse_seeds
 
 
 def test_seeds_as_written() -> None:
@@ -77,6 +77,46 @@ def test_a_signal_reaches_all(shapes: Path, tmp_path: Path) -> None:
     stops = [line for line in said.splitlines() if "stopped by SIGINT" in line]
     assert len(stops) == 2
     assert all("all saved" in line for line in stops)
+
+
+def test_a_second_signal_acts_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not an echo of the first."""
+    now = [10.0]
+    monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
+    with StopSignals() as stop:
+        for later in (0.0, ECHO_SECONDS):
+            now[0] = 10.0 + later
+            signal.raise_signal(signal.SIGINT)
+            assert stop.number == signal.SIGINT
+        now[0] += 0.1
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system tells children of a killed process on Linux alone")
+def test_seeds_end_with_a_parent_that_is_killed(shapes: Path, tmp_path: Path) -> None:
+    run, folders = tmp_path / "run", [tmp_path / "run" / name for name in ("seed-3", "seed-4")]
+    process = start("tiny", data=shapes, run=run, seeds="3,4", **SMALL | {"steps": 100_000})
+    while not all(saved_steps(folder) for folder in folders):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 120
+    while any(alive(child) for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for folder in folders:
+        assert json.loads((folder / "last.json").read_text())["step"] == saved_steps(folder)[-1]
+
+
+def alive(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_lines_of_two_seeds_are_never_mixed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@ its spread over stochastic repeats, and over the scenes it was taken from."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from jaxtyping import Float, Int, Integer
 
 from viewslots.metrics.extras import SceneRatios
 from viewslots.metrics.score import SceneScores
-from viewslots.types import concatenated
 
 Values = Mapping[str, float | None]
 """Scores of a data set; None where a method or a data set has no such score."""
@@ -44,12 +42,14 @@ class Repeats:
         return _values(self.scores[repeat], self.extras[repeat])
 
     def select(self, scenes: Int[np.ndarray, "n"]) -> dict[str, Values]:
-        """Scores over all repeats of these scenes, any as often as it is named.
-
-        The weights of scenes within a score come from the truth, equal in all repeats: this is the mean over repeats.
-        """
-        every = (np.arange(len(self.scores))[:, None] * self.scenes + scenes).ravel()
-        return _values(self._all_scores.select(every.tolist()), self._all_extras.select(every))
+        """Scores of these scenes, any as often as it is named: the mean over the repeats, as of the whole data set. A
+        sum over all repeats would be another number, since what a scene weighs may depend on the answer."""
+        chosen = scenes.tolist()
+        parts = zip(self.scores, self.extras, strict=True)
+        ones = [_values(scores.select(chosen), extras.select(scenes)) for scores, extras in parts]
+        return {
+            kind: {name: _mean([one[kind][name] for one in ones]) for name in part} for kind, part in ones[0].items()
+        }
 
     def per_scene(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Of every scene by the formulas of "paper", mean over repeats; None where a scene has no value. `names`: of
@@ -63,14 +63,6 @@ class Repeats:
             for kind, part in columns[0].items()
         }
         return ({} if names is None else {"names": list(names[: self.scenes])}) | means
-
-    @cached_property
-    def _all_scores(self) -> SceneScores:
-        return concatenated(self.scores)
-
-    @cached_property
-    def _all_extras(self) -> SceneRatios:
-        return SceneRatios.concatenate(self.extras)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -1,13 +1,11 @@
 """Running tasks side by side: each a process with a log of its own; what is done is on record and not done again."""
 
-import os
 import shlex
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +15,7 @@ from viewslots.provenance import commit, cores
 from viewslots.reproduce.plan import PLAN, Asked, Planner, Task, record_plan
 from viewslots.reproduce.progress import Meter, StatusLine, clock_words, next_ready, time_left
 from viewslots.reproduce.tables import Table
-from viewslots.training.processes import StopSignals, end_with_parent, start_viewslots
+from viewslots.training.processes import StopSignals, start_viewslots
 from viewslots.training.run import LOCK as RUN_LOCK
 
 DONE, LOGS, LOCK = "done", "logs", "reproduce.lock"
@@ -250,8 +248,7 @@ def start_task(folder: Path, task: Task, device: str, workers: int) -> "subproce
         log.write(f"$ {shlex.join(['viewslots', *words])}\n".encode())
         log.flush()
         streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-        own = {"cwd": folder, "preexec_fn": partial(end_with_parent, os.getpid())}
-        return start_viewslots(words, workers, ranks_for(task, device), **own, **streams)
+        return start_viewslots(words, workers, ranks_for(task, device), cwd=folder, **streams)
 
 
 def ranks_for(task: Task, device: str) -> int:

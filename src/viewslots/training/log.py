@@ -24,7 +24,7 @@ from viewslots.files import (
     require_space,
     shown,
 )
-from viewslots.terminal import LINE_SECONDS
+from viewslots.pulse import LINE_SECONDS
 from viewslots.training.state import finite_json
 
 if TYPE_CHECKING:

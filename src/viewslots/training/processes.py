@@ -1,4 +1,5 @@
-"""Processes: SIGTERM and Ctrl-C finish the step, save, then leave; several runs go side by side, a process a seed."""
+"""Processes: SIGTERM, Ctrl-C and a closed terminal finish the step, save, then leave; several runs go side by side, a
+process a seed."""
 
 import ctypes
 import json
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -18,6 +20,8 @@ from viewslots.errors import UserError
 from viewslots.provenance import cores
 
 POLL_SECONDS = 0.1
+ECHO_SECONDS = 1.0
+"""A signal so soon after another one is the same one: the end of a parent is told once by each of its threads."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -36,21 +40,25 @@ class StopSignals:
         self.number = 0
         """The signal that came, 0 for none."""
         self._insist = insist
+        self._since = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._note)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._restore()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.number = self.number or number
-        if not self._insist:
+        if not self.number:
+            self.number, self._since = number, time.monotonic()
+        elif not self._insist and time.monotonic() - self._since > ECHO_SECONDS:
             self._restore()
+            os.kill(os.getpid(), number)
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
@@ -118,13 +126,15 @@ def run_seeds(words: Mapping[int, Sequence[str]], say: Callable[[str], None]) ->
 
 def start_viewslots(words: Sequence[str], siblings: int, ranks: int = 1, **options: Any) -> "subprocess.Popen[Any]":
     """`viewslots WORDS` in a session of its own, so that Ctrl-C comes from us alone, once; `siblings` share the cores.
+    It ends with us, however we end.
 
     `ranks`: processes among which torchrun shares the work. `options` are those of subprocess.Popen.
     """
     threads = {"OMP_NUM_THREADS": str(max(1, cores() // (siblings * ranks)))}
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m", "--"] if ranks > 1 else []
     command = [sys.executable, "-m", *several, "viewslots", *words]
-    return subprocess.Popen(command, env=threads | os.environ, start_new_session=True, **options)
+    ending = partial(end_with_parent, os.getpid())
+    return subprocess.Popen(command, env=threads | os.environ, start_new_session=True, preexec_fn=ending, **options)
 
 
 def end_with_parent(parent: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
@@ -211,8 +211,10 @@ class Ocloc(TrainableMethod[OclocConfig], library_name="viewslots", tags=["objec
         seen = self.inference.encode(batch.image)
         return [self.inference.rounds_from(seen, batch.view_mask, noise) for noise in noises]
 
-    def looked_at(self, batch: SceneBatch, posterior: Posterior) -> Posterior:
-        """What a model makes of its own drawing. The paper's does not look at it."""
+    def looked_at(
+        self, batch: SceneBatch, posterior: Posterior, absent: Bool[Tensor, "B K"] | None = None
+    ) -> Posterior:
+        """What a model makes of its own drawing, in which `absent` objects have no part. The paper's does not look."""
         return posterior
 
     def estimate_views(self, batch: SceneBatch, given: Posterior, noise: Noise) -> Posterior:

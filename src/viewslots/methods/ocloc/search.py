@@ -117,7 +117,8 @@ def searched_views(
     def refine(posterior: Posterior) -> Posterior:
         return refined(model, batch, posterior, annealing, search.view_refinement, codes=["mu_view"])
 
-    return of_present(refine, model.estimate_views(batch, given, noise))
+    found = of_present(refine, model.estimate_views(batch, without(given, given.logit_kappa < 0), noise))
+    return replace(found, logit_kappa=given.logit_kappa)
 
 
 def looked_at(model: Describer, batch: SceneBatch, posterior: Posterior) -> Posterior:
@@ -126,7 +127,7 @@ def looked_at(model: Describer, batch: SceneBatch, posterior: Posterior) -> Post
     Else the answer about a scene would depend on the others in its batch: how many empty slots are drawn does.
     """
     absent = posterior.logit_kappa < 0
-    seen = model.looked_at(batch, replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(absent, PRUNED)))
+    seen = model.looked_at(batch, posterior, absent)
     return replace(seen, logit_kappa=torch.where(absent, posterior.logit_kappa, seen.logit_kappa))
 
 
@@ -164,8 +165,12 @@ def pruned(model: Describer, batch: SceneBatch, posterior: Posterior, annealing:
 
 def keeping(posterior: Posterior, kept: Bool[Tensor, "B K"]) -> Posterior:
     """Of the objects that are likely there only these; what is unlikely stays as it is."""
-    surplus = (posterior.logit_kappa >= 0) & ~kept
-    return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(surplus, PRUNED))
+    return without(posterior, (posterior.logit_kappa >= 0) & ~kept)
+
+
+def without(posterior: Posterior, objects: Bool[Tensor, "B K"]) -> Posterior:
+    """These are not there."""
+    return replace(posterior, logit_kappa=posterior.logit_kappa.masked_fill(objects, PRUNED))
 
 
 def refined(

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from viewslots.errors import UserError
 from viewslots.methods.contract import Search, TrainableMethod
 from viewslots.methods.ocloc.model import Ocloc
-from viewslots.methods.ocloc.search import CODES, OF_OBJECTS, differentiable
+from viewslots.methods.ocloc.search import CODES, OF_OBJECTS, differentiable, without
 from viewslots.methods.ocloc.variables import Latents, Noise, Posterior
 from viewslots.methods.umbra.config import UmbraConfig, UmbraSchedule
 from viewslots.methods.umbra.glimpses import Drawing, Glimpses, slope
@@ -75,11 +75,19 @@ class Umbra(Ocloc):
         told = {name: getattr(posterior, name)[..., : self.config.attr_dim] for name in ("mu_attr", "log_sigma_attr")}
         return replace(posterior, **told)
 
-    def looked_at(self, batch: SceneBatch, posterior: Posterior, keep: Sequence[str] = ()) -> Posterior:
-        """After the glimpses. `keep`: variables that they may not change."""
+    def looked_at(
+        self,
+        batch: SceneBatch,
+        posterior: Posterior,
+        absent: Bool[Tensor, "B K"] | None = None,
+        keep: Sequence[str] = (),
+    ) -> Posterior:
+        """After the glimpses. `absent`: objects that stay so in every drawing, whatever a glimpse says of them.
+        `keep`: variables that they may not change."""
         kept = {name: getattr(posterior, name) for name in keep}
         for _ in range(self.config.glimpses):
             assert self.glimpses is not None
+            posterior = posterior if absent is None else without(posterior, absent)
             changed = self.glimpses(batch, posterior, self.drawing(batch, posterior), self.config.sigma_x)
             posterior = replace(changed, **kept)
         return posterior
