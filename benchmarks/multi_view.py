@@ -94,7 +94,7 @@ class Bench(SideBySide):
         """Of what is trained here, with umbra-quick beside it."""
         names = [name for name in self.trained if name.endswith(f"-m{number}")]
         for name in names:
-            self.trained[name].wait()
+            self.wait_for(self.trained[name])
         run, *others = (str(self.work / "runs" / name) for name in names)
         words = ["figures", run, "--data", str(self.data_of(number)), "--compare", *others, "umbra-quick"]
         words += ["--out", str(self.work / "figures" / f"m{number}"), *(["--frames", "2"] if self.small else [])]
@@ -106,15 +106,15 @@ class Bench(SideBySide):
         first, kept = f"{row}-m{half}", round(steps * 2 / 3)
 
         def rest() -> None:
-            self.made[full].wait()
+            self.wait_for(self.made[full])
             while not (self.kept(first, kept) or self.trained[first].is_set() or self.enough):
                 time.sleep(1)
             self.learn(row, full, kept, init=first)  # fails if there is nothing to start from
             self.cells(row, full)
 
         with ThreadPoolExecutor() as pool:
-            going_on = pool.submit(rest)
-            self.made[half].wait()
+            going_on = pool.submit(self.part, rest)
+            self.wait_for(self.made[half])
             self.learn(row, half, steps, until=kept if half == 1 else 0)
             if half != 1:
                 self.cells(row, half)
@@ -124,12 +124,12 @@ class Bench(SideBySide):
         return 6 if self.small else STEPS[row]
 
     def by_itself(self, row: str, number: int) -> None:
-        self.made[number].wait()
+        self.wait_for(self.made[number])
         self.learn(row, number, self.steps(row))
         self.cells(row, number)
 
     def untrained(self, row: str, numbers: tuple[int, ...]) -> None:
-        self.made[4].wait()
+        self.wait_for(self.made[4])
         for number in numbers:
             self.cells(row, number)
 
@@ -155,7 +155,7 @@ class Bench(SideBySide):
 
     def all(self) -> None:
         with ThreadPoolExecutor(40) as pool:
-            for job in [pool.submit(job) for job in self.jobs()]:
+            for job in [pool.submit(self.part, job) for job in self.jobs()]:
                 job.result()
 
 

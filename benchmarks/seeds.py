@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from side_by_side import SLOTS, SideBySide
 
@@ -75,13 +76,15 @@ class Seeds(SideBySide):
         with ThreadPoolExecutor() as pool:
             large = ["--large-scenes", "400"]
             list(pool.map(lambda name: self.data(name, large if name == HALF else []), {HALF, self.on}))
-            jobs = [pool.submit(self.others), *(pool.submit(self.seed, seed) for seed in self.seeds)]
+            jobs = [
+                pool.submit(self.part, job) for job in (self.others, *(partial(self.seed, seed) for seed in self.seeds))
+            ]
             for job in jobs:
                 job.result()
 
     def others(self) -> None:
         """Test scenes, when they no longer disturb the clock."""
-        self.undisturbed.wait()
+        self.wait_for(self.undisturbed)
         for name in self.scored_on[1:]:
             self.data(name, ["--train-scenes", "0", "--valid-scenes", "0", "--large-scenes", "400"], later=True)
         self.rendered.set()
@@ -98,9 +101,9 @@ class Seeds(SideBySide):
                     return
                 scored = pool.submit(self.scores, whole, (HALF,), later=True)
                 before, stages = f"{whole}/first", tuple(stage for stage in stages if stage.data == MIXED)
-            self.undisturbed.wait()
+            self.wait_for(self.undisturbed)
             if stages and (run := self.learn(seed, stages, before)):
-                self.rendered.wait()
+                self.wait_for(self.rendered)
                 self.scores(run, self.scored_on, later=False)
             if scored:
                 scored.result()

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -47,6 +48,8 @@ class SideBySide(ABC):
     """Of all processes that have ended."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    broken: threading.Event = field(default_factory=threading.Event)
+    """A part has failed for good, so nobody needs to wait for it."""
 
     @classmethod
     def from_command_line(cls, about: str | None, **more: dict[str, Any]) -> Self:
@@ -78,6 +81,21 @@ class SideBySide(ABC):
             if service:
                 subprocess.run([service], input=b"quit", check=False)
         return int(not ENDS.issuperset(self.codes))
+
+    def part(self, job: Callable[[], None]) -> None:
+        """In a thread. Its failure ends all others, which may wait for it."""
+        try:
+            job()
+        except BaseException:
+            self.broken.set()
+            for process in self.processes:
+                process.terminate()
+            raise
+
+    def wait_for(self, event: threading.Event) -> None:
+        while not event.wait(0.2):
+            if self.broken.is_set():
+                raise RuntimeError("what this waited for has failed")
 
     def note(self, what: str) -> None:
         line = f"{time.monotonic() - self.started:.0f} s: {what}"
@@ -147,10 +165,8 @@ class SideBySide(ABC):
         """Into WORK/NAME, with the splits test1-large and test2-large; `--small` has a few scenes of each split."""
         few = ["--train-scenes", "8", "--valid-scenes", "2", "--test-scenes", "2", "--large-scenes", "2"]
         words = ["make-data", name, "--out", str(self.work / name), *(few if self.small else more)]
-        if self.ended(f"data {name}", self.viewslots(f"data-{name}", words, later)):
-            for process in self.processes:
-                process.terminate()
-            os._exit(1)  # nothing else can be done, and threads wait for it
+        if code := self.ended(f"data {name}", self.viewslots(f"data-{name}", words, later)):
+            raise RuntimeError(f"no data {name} (exit code {code}); see logs/data-{name}.log")
 
     def questions(self, name: str, lines: list[str], later: bool) -> None:
         """Commands of viewslots, one a line, in one process: torch is loaded once."""

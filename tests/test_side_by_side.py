@@ -1,6 +1,11 @@
 """What benches keep of runs whose machine may be lost."""
 
 import json
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +88,28 @@ def test_a_better_model_in_the_middle_of_a_copy(
     assert kept_step(kept) == 1
     made.keep("run")
     assert kept_step(kept) == 2
+
+
+def test_a_part_that_fails_ends_those_that_wait_for_it(side_by_side: Any, tmp_path: Path) -> None:
+    class Bench(side_by_side.SideBySide):  # type: ignore[misc, name-defined]
+        def all(self) -> None:
+            with ThreadPoolExecutor() as pool:
+                jobs = [pool.submit(self.part, job) for job in (self.waits, self.fails)]
+                for job in jobs:
+                    job.result()
+
+        def waits(self) -> None:
+            self.processes.append(sleeper := subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+            began.set()
+            self.wait_for(never)
+            sleeper.wait()
+
+        def fails(self) -> None:
+            began.wait()
+            raise OSError("no space")
+
+    began, never = threading.Event(), threading.Event()
+    made = Bench(tmp_path, "cpu", small=True, seconds=1.0)
+    with pytest.raises(RuntimeError, match="what this waited for has failed"):
+        made.run()
+    assert made.processes[0].wait(60) == -signal.SIGTERM
