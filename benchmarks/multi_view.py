@@ -107,7 +107,7 @@ class Bench(SideBySide):
 
         def rest() -> None:
             self.wait_for(self.made[full])
-            while not (self.kept(first, kept) or self.trained[first].is_set() or self.enough):
+            while not (self.kept(first, kept) or self.trained[first].is_set() or self.enough or self.broken.is_set()):
                 time.sleep(1)
             self.learn(row, full, kept, init=first)  # fails if there is nothing to start from
             self.cells(row, full)

@@ -76,10 +76,8 @@ class Seeds(SideBySide):
         with ThreadPoolExecutor() as pool:
             large = ["--large-scenes", "400"]
             list(pool.map(lambda name: self.data(name, large if name == HALF else []), {HALF, self.on}))
-            jobs = [
-                pool.submit(self.part, job) for job in (self.others, *(partial(self.seed, seed) for seed in self.seeds))
-            ]
-            for job in jobs:
+            parts = [self.others, *(partial(self.seed, seed) for seed in self.seeds)]
+            for job in [pool.submit(self.part, part) for part in parts]:
                 job.result()
 
     def others(self) -> None:

@@ -39,7 +39,7 @@ MAY_IMPORT = {
         "training",
     },
     "runs": {"methods"},
-    "run_record": {"experiments", "runs"},
+    "run_record": {"experiments", "methods", "runs"},
     "reproduce": {"data", "experiments", "methods", "provenance", "reproduce", "terminal", "training"},
     "viewpoints": {"data", "methods", "runs", "viewpoints"},
     "explorer": {"data", "explorer", "figures", "metrics", "scenes", "viewpoints"},

@@ -3,12 +3,14 @@
 import json
 import math
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment
 from viewslots.files import CONFIG, FIRST, METRICS_FILE, METRICS_LIMIT, ORIGIN, is_run, read_bounded, read_json
+from viewslots.methods.experiment import Experiment
 from viewslots.runs import HUB, Model, Which, find_run, load_run, run_preset
 
 
@@ -48,12 +50,32 @@ def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[
         "preset_steps": None if preset is None else preset.schedule.steps,
         "seconds": training_seconds(run / METRICS_FILE),
         "seed": config.get("seed"),
+        "changed": {} if preset is None else changed_settings(config, preset),
         "tuned": config.get("tunes") is True and not teaches_parts(config),
         **taken_before(config, run),
         "data": config.get("world") if config.get("data") == "live" else Path(str(config.get("data"))).name,
         "data_sha256": config.get("data_sha256"),
         "live": config.get("data") == "live",
     }
+
+
+def changed_settings(config: dict[str, Any], preset: Experiment) -> dict[str, list[Any]]:
+    """What a run set otherwise than its preset does in a run of this length, by SECTION.FIELD: its own value and that
+    of the preset. What only one of the two knows is of another version."""
+    schedule = config.get("schedule")
+    steps = schedule.get("steps") if isinstance(schedule, dict) else None
+    usual = preset.squeezed(steps) if type(steps) is int and steps > 0 else preset
+    theirs = {name: asdict(getattr(usual, name)) for name in ("model", "schedule", "optimisation")}
+    own, usual_values = flat(config), flat(json.loads(json.dumps(theirs)))
+    both = [name for name in usual_values if name in own]
+    return {name: [own[name], usual_values[name]] for name in both if own[name] != usual_values[name]}
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
 
 
 def teaches_parts(config: dict[str, Any]) -> bool:

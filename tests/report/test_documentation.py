@@ -70,5 +70,5 @@ def test_the_page_names_options_that_exist() -> None:
         name for command in (evaluate, estimate_viewpoints, report, score) for name in signature(command).parameters
     }
     options = {f"--{name.replace('_', '-')}" for name in parameters} | {"--careful", "--no-extras"}
-    other = {"--train-scenes", "--per-view-masks", "--init"}  # of make-data, import-data and train
+    other = {"--train-scenes", "--per-view-masks", "--init", "--compare"}  # of make-data, import-data, train, figures
     assert set(re.findall(r"--[a-z][a-z-]*", PAGE)) <= options | other

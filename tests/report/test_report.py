@@ -394,6 +394,20 @@ def test_missing_truth_is_told(tmp_path: Path) -> None:
     assert table["ours: OCLOC, compact (first, plain answers)"]["IoU"] == "N/A"
 
 
+def test_settings_that_are_not_the_presets_are_told(tmp_path: Path) -> None:
+    for changed, told, network in (
+        ({}, None, True),
+        ({"optimisation.batch_size": [2, 64]}, "optimisation.batch_size 2 (not 64).", True),
+        ({"model.start.log_sigma": [-3.0, 0.0]}, "model.start.log_sigma -3.0 (not 0.0).", True),
+        ({"model.hidden": [8, 512], "schedule.x": [1, 2]}, "model.hidden 8 (not 512), schedule.x 1 (not 2).", False),
+        ({f"schedule.x{i}": [1, 2] for i in range(10)}, "schedule.x7 1 (not 2) and 2 more.", True),
+    ):
+        text, _ = written(tmp_path, made(preset="clevr-m1", training=made()["training"] | {"changed": changed}))
+        assert ("set otherwise than in the preset" in text) is (told is not None)
+        assert told is None or told in text.replace("\\_", "_")
+        assert ("not the paper's network" in text) is not network
+
+
 def test_an_order_of_what_was_not_found_is_told(tmp_path: Path) -> None:
     for share, told in ((0.49, True), (0.51, False)):
         extras = made()["extras"] | {"pairs_found": {"mean": share, "std": 0.0, "low": share, "high": share}}

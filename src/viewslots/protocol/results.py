@@ -164,6 +164,9 @@ def _problems(value: Mapping[str, Any]) -> Iterator[str]:
     for name in ("steps", "scored_step", "preset_steps", "init_steps"):
         if training.get(name) is not None and not _is_count(training[name]):
             yield f"{name} of training is {shown(training[name])}"
+    changed = training.get("changed") or {}
+    if not (isinstance(changed, dict) and all(isinstance(pair, list) and len(pair) == 2 for pair in changed.values())):
+        yield f"changed of training is {shown(changed)}"
     for name in ("seconds", "init_seconds"):
         if training.get(name) is not None and not _is_number(training[name]):
             yield f"{name} of training is {shown(training[name])}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from viewslots.files import shown
 from viewslots.methods.names import METHODS, entry
 from viewslots.metrics.extras import SHADOW
 from viewslots.report.rows import DATASETS, FEWEST_SCENES, PaperTable, Result, resized, search_of, title
@@ -9,6 +10,8 @@ from viewslots.types import how_resized
 
 PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 """Test scenes of the paper; 100 for the multi-view sets."""
+MOST_SETTINGS = 8
+"""Named in a note."""
 FEW_FOUND = 0.5
 """Share of the pairs of overlapping objects below which OOA is mostly about pairs that were not found."""
 
@@ -57,7 +60,7 @@ def general_notes(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def result_notes(result: Result, paper: PaperTable | None) -> tuple[str, ...]:
-    parts = (_pictures, _resized, _size, _missing, _order, _training, _network, _slots, _made)
+    parts = (_pictures, _resized, _size, _missing, _order, _training, _settings, _network, _slots, _made)
     return tuple(note for part in parts for note in part(result, paper))
 
 
@@ -122,6 +125,15 @@ def _training(result: Result, paper: PaperTable | None) -> Iterator[str]:
         yield f"{title(result)}: the model that is scored is that of step {scored:,} of {steps:,}."
 
 
+def _settings(result: Result, paper: PaperTable | None) -> Iterator[str]:
+    """What a share of the preset's steps does not tell."""
+    changed = (result.get("training") or {}).get("changed") or {}
+    told = [f"{name} {shown(own)} (not {shown(usual)})" for name, (own, usual) in changed.items()]
+    if told:
+        more = f" and {len(told) - MOST_SETTINGS} more" if len(told) > MOST_SETTINGS else ""
+        yield f"{title(result)}: set otherwise than in the preset: {', '.join(told[:MOST_SETTINGS])}{more}."
+
+
 def _network(result: Result, paper: PaperTable | None) -> Iterator[str]:
     count = result.get("parameters")
     size = f"{count / 1e6:.1f} M parameters" if isinstance(count, int) else ""
@@ -134,8 +146,12 @@ def _network(result: Result, paper: PaperTable | None) -> Iterator[str]:
 
 
 def is_papers_network(result: Result) -> bool:
-    """A method of the paper in the size of the paper: `clevr-m1`, or in full `ocloc/clevr-m1`."""
+    """A method of the paper in the size of the paper: `clevr-m1`, or in full `ocloc/clevr-m1`, as it is there. How its
+    weights start is no part of a network."""
     variant, _, data = str(result.get("preset")).rpartition("/")
+    changed = (result.get("training") or {}).get("changed") or {}
+    if any(name.startswith("model.") and not name.startswith("model.start.") for name in changed):
+        return False
     return entry(result["method"]).papers_own and variant in ("", result["method"]) and data in DATASETS
 
 
