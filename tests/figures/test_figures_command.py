@@ -346,6 +346,20 @@ def test_bad_options(options: dict[str, Any], hint: str, saved: Path, data: Path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"slots": 3, "starts": 2}, "--slots, --starts: name the RUN that this is about"),
+        ({"compare": ("compact",)}, "--compare: name the RUN"),
+        ({"views": 6}, "6 views asked for, but scenes have 5"),
+    ],
+)
+def test_bad_options_of_a_data_set_alone(options: dict[str, Any], hint: str, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=hint):
+        figures(data=data, out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_file_in_the_way(saved: Path, data: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(UserError, match="out"):

@@ -550,8 +550,8 @@ def test_what_a_new_run_needs(shapes: Path, tmp_path: Path, monkeypatch: pytest.
     refuse("viewslots train ocloc/clevr-m1 --data DIR --run FIRST", "clevr-m3", run=run, data=str(shapes))
     refuse("nowhere: no such folder", "tiny", run=run, data=str(shapes), batch=2, init=str(tmp_path / "nowhere"))
     refuse("do not fill one batch of 13", "tiny", run=run, data=str(shapes), batch=13, device="cpu")
-    refuse("--steps is 0", "tiny", run=run, data=str(shapes), steps=0)
-    refuse("--batch is 0", "tiny", run=run, data=str(shapes), batch=0)
+    refuse("--steps: must be at least 1, not 0", "tiny", run=run, data=str(shapes), steps=0)
+    refuse("--batch: must be at least 1, not 0", "tiny", run=run, data=str(shapes), batch=0)
     refuse("learning_rate cannot be nan", "tiny", run=run, data=str(shapes), batch=2, learning_rate=float("nan"))
     refuse("at most 63 bits", "tiny", run=run, data=str(shapes), batch=2, seed=2**63)
     refuse("--init compact: holds a model of another", "tiny", run=run, data=str(shapes), batch=2, init="compact")
@@ -583,7 +583,7 @@ def test_views_asked_for(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFix
     refuse("--views 7: scenes of this data set have 3", "tiny", run=tmp_path / "many", data=str(shapes), views=7)
     assert not (tmp_path / "many").exists()
     refuse("begun with --views 1, not 2", run=tmp_path / "one", resume=True, views=2)
-    refuse("run.views cannot be 0", "tiny", run=tmp_path / "none", data=str(shapes), views=0)
+    refuse("--views: must be at least 1, not 0", "tiny", run=tmp_path / "none", data=str(shapes), views=0)
 
 
 def test_views_in_turn(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ def test_a_second_stage_may_be_begun_from_nothing() -> None:
         ("schedule.softness_end=soft", "must be a number"),
         ("model.nvil.normalise=yes", "must be true or false"),
         ("model.object_decoder.stages=x", "must be a JSON list"),
-        ("model.object_decoder.stages=[[1,2]]", r"DecoderConfig\.stages cannot be"),
+        ("model.object_decoder.stages=[[1,2]]", r"model\.\*_decoder\.stages cannot be"),
         ("schedule.temperature_end=0", r"schedule\.temperature_end cannot be 0\.0: it must be above 0"),
         ("schedule.compactness_start=nan", r"schedule\.compactness_start cannot be nan: it must be a number"),
         ("optimisation.decay_steps=0", r"optimisation\.decay_steps cannot be 0: it must be 1 or more"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from viewslots.data.names import PAPER_VIEWS
 from viewslots.errors import UserError, require_counts
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from viewslots.methods.contract import Method
     from viewslots.protocol.plan import Plan
 
-PAPER_VIEWS = 4
 LOOKED_AT = 20
 """Scenes whose pictures tell whether they are of the kind that a model knows."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
@@ -179,6 +179,7 @@ def _evaluated(
     per_scene: bool = False,
 ) -> None:
     from viewslots.data.store import Store
+    from viewslots.data.views import views_shown
     from viewslots.files import plain_errors, require_file, write_json
     from viewslots.metrics.lpips import find_lpips
     from viewslots.protocol.evaluate import evaluate_together
@@ -211,7 +212,7 @@ def _evaluated(
     if lpips is not None and not asked["extras"]:
         notes.append("--lpips: LPIPS is one of the extras, so there is none with --no-extras")
     distance = find_lpips(lpips, where, taken or size, notes.append) if asked["extras"] else None
-    views = asked["views"] if asked["views"] is not None else min(PAPER_VIEWS, arrays.size.views)
+    views = views_shown(asked["views"], arrays.size.views)
     slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
     plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, **search)})
     plan.require(arrays)

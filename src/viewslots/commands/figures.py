@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from viewslots.runs import Model
     from viewslots.types import Decomposition, SceneBatch, SceneTruth
 
-PAPER_VIEWS, SCENES = 4, 3
+SCENES = 3
 SHEET_PIXELS = 128
 """Width of a picture on the sheet of a data set, at least."""
 NAMES, NAME = 6, 40
@@ -115,8 +115,11 @@ def figures(
     require_folder(out)
     store = Store.open(data)
     if run is None:
-        if compare or comparison_only or results:
-            raise UserError("--compare, --comparison-only and --results: name the RUN that they are about")
+        options = {"--slots": slots, "--starts": starts, "--looks": looks, "--refine": refine, "--spare": spare}
+        given = [name for name, value in options.items() if value is not None]
+        listed = {"--compare": compare, "--comparison-only": comparison_only, "--results": results}
+        if given := given + [name for name, value in listed.items() if value]:
+            raise UserError(f"{', '.join(given)}: name the RUN that this is about")
         print_json(_data_sheet(store, split, scenes, views, out))
         return
     stored = store.split(split).size.views
@@ -165,18 +168,20 @@ def figures(
 
 def _data_sheet(store: "Store", split: str, scenes: int | None, views: int | None, out: Path) -> dict[str, list[str]]:
     """The first scenes of a data set, each view above what is known of it."""
+    from viewslots.data.views import views_shown
     from viewslots.figures.sheets import contact_sheet
     from viewslots.files import plain_errors, replacing
     from viewslots.types import Pictures
 
     stored = store.split(split)
+    seen = views_shown(views, stored.size.views)
     shown = _scene_count(scenes, len(stored), f"{split} of {store.path}")
     pictures = Pictures(**{key: np.asarray(stored[key][:shown]) for key in stored.arrays})
     file = out / f"scenes-{split}.png"
     with plain_errors("writing", out):
         out.mkdir(parents=True, exist_ok=True)
         with replacing(file) as draft:
-            sheet = contact_sheet(pictures.first_views(views or PAPER_VIEWS), max(SHEET_PIXELS // stored.size.width, 1))
+            sheet = contact_sheet(pictures.first_views(seen), max(SHEET_PIXELS // stored.size.width, 1))
             sheet.save(draft, "PNG")
     return {file.stem: [str(file)]}
 
@@ -217,14 +222,14 @@ def _shown_scenes(
 ) -> "list[Shown]":
     """In the size that the method takes, or in `size` if it takes any; the last views of those that it does not see
     are held out."""
-    from viewslots.data.views import FirstViews, HeldOutViews
+    from viewslots.data.views import FirstViews, HeldOutViews, views_shown
     from viewslots.protocol.evaluate import HELD_OUT_VIEWS
     from viewslots.protocol.plan import shown_to
 
     dataset = shown_to(method, store, split, device, size)
     scenes = _scene_count(scenes, len(dataset), f"{split} of {store.path}")
     stored = dataset.split.size
-    views = min(PAPER_VIEWS, stored.views) if views is None else views
+    views = views_shown(views, stored.views)
 
     def shown(scene: int) -> Shown:
         left = int(dataset.split.view_counts[scene]) - views

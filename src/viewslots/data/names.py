@@ -17,3 +17,6 @@ DATA_SETS = {
     "dsprites": "coloured sprites on grey, 64x64, one view",
     "abstract": "clip art on a meadow, 64x64, one view",
 }
+
+PAPER_VIEWS = 4
+"""M of the paper's Table 1: what is shown of scenes with several views, unless another number is asked for."""

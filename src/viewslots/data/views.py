@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Int
 
+from viewslots.data.names import PAPER_VIEWS
 from viewslots.errors import UserError
 from viewslots.scenes.draws import Draws
 
@@ -105,3 +106,10 @@ def view_table(
     for row, views in zip(table, chosen, strict=True):
         row[: len(views)] = views
     return table
+
+
+def views_shown(asked: int | None, stored: int) -> int:
+    """M, where a person may have asked for another number than usual."""
+    if asked is not None and asked > stored:
+        raise UserError(f"{asked} views asked for, but scenes have {stored}; ask for fewer")
+    return min(PAPER_VIEWS, stored) if asked is None else asked

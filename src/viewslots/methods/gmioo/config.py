@@ -26,6 +26,8 @@ class DecoderConfig:
     hidden: tuple[int, ...] = ()
     """Widths of the fully connected layers before the map."""
 
+    section = "model.*_decoder"
+
     def __post_init__(self) -> None:
         check_fields(self)
 
@@ -77,6 +79,8 @@ class GmiooConfig:
     """Of the presence samples in validation losses; answers have none."""
 
     later = frozenset({"temperature"})
+
+    section = "model"
 
     def __post_init__(self) -> None:
         check_fields(self)

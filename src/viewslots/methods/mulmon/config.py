@@ -43,6 +43,8 @@ class MulmonConfig:
     most_observed: int = 3
     """In training between one and this many views of a scene are observed; the others are predicted."""
 
+    section = "model"
+
     def __post_init__(self) -> None:
         check_fields(self)
         if not self.decoder_channels or not self.refinement_channels:

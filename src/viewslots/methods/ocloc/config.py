@@ -40,6 +40,8 @@ class DecoderConfig:
     final_scale: int = 1
     """Factor by which the last, linear layer enlarges (compact only)."""
 
+    section = "model.*_decoder"
+
     def __post_init__(self) -> None:
         check_fields(self)
         if self.kind not in DECODER_KINDS:
@@ -92,6 +94,8 @@ class NvilConfig:
     correct_start: bool = True
     """Divide the running statistics by the weight they have gathered so far, since they start at zero."""
 
+    section = "model.nvil"
+
     def __post_init__(self) -> None:
         check_fields(self)
 
@@ -111,6 +115,8 @@ class StartConfig:
     is a lottery, any slot may be lost to the background, and all of them learn to say the same."""
     query_gain: float = 1.0
     """Factor on the weights of g_qry; larger values start with slots that look at different places."""
+
+    section = "model.start"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -165,6 +171,8 @@ class OclocConfig:
     start: StartConfig = field(default_factory=StartConfig)
 
     later = frozenset({"box_fit"})
+
+    section = "model"
 
     def __post_init__(self) -> None:
         check_fields(self)

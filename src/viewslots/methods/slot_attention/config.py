@@ -33,6 +33,8 @@ class SlotAttentionConfig:
     decoder_stages: tuple[Stage, ...] = (*[(2, 5, 64)] * 4, (1, 5, 64))
     """Before the last transposed convolution, a 3x3 one to colours and mask."""
 
+    section = "model"
+
     def __post_init__(self) -> None:
         check_fields(self)
         if self.decoded_size != self.image_size:

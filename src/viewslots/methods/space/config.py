@@ -85,6 +85,8 @@ class SpaceConfig:
 
     later = frozenset({"temperature"})
 
+    section = "model"
+
     def __post_init__(self) -> None:
         check_fields(self)
         if empty := [name for name, value in vars(self).items() if value == ()]:
