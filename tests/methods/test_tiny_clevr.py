@@ -13,7 +13,7 @@ from viewslots.commands.training import train
 from viewslots.data.presets import data_preset
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import rendered_split
-from viewslots.training.start import live_feed
+from viewslots.training.parts import live_feed
 
 ARI_O = 0.70
 """What the kept model must reach on held-out scenes. Four runs had .81 to .84; on another processor rounding makes it

@@ -30,13 +30,15 @@ from viewslots.training.checkpoint import load_step
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import NoiseSource, StoredFeed
 from viewslots.training.loop import Outcome, Training
+from viewslots.training.parts import Parts, assemble
 from viewslots.training.plan import Asked, plan_run
 from viewslots.training.run import RunFolder
 from viewslots.training.settings import RunSettings
-from viewslots.training.start import Parts, assemble, fingerprint, require_fit, train_parts
+from viewslots.training.source import fingerprint
 from viewslots.training.state import restore_state
 from viewslots.training.step import EagerStep
 from viewslots.training.validation import Validation
+from viewslots.training.weights import require_fit, train_parts
 
 CPU = torch.device("cpu")
 

@@ -33,10 +33,10 @@ from viewslots.runs import load_run, run_preset
 from viewslots.training.distributed import Ranks
 from viewslots.training.feed import LiveFeed
 from viewslots.training.loop import Training
+from viewslots.training.parts import open_data
 from viewslots.training.plan import Asked, plan_run
 from viewslots.training.run import LOCK, RunFolder
 from viewslots.training.settings import RunSettings, parse_changes
-from viewslots.training.start import open_data
 from viewslots.training.step import EagerStep
 from viewslots.training.validation import Validation
 

@@ -14,8 +14,8 @@ from viewslots.methods.contract import Precision
 from viewslots.methods.registry import trainable_class
 from viewslots.provenance import provenance
 from viewslots.terminal import say
-from viewslots.training.start import train_parts
 from viewslots.training.step import EagerStep, fast_step
+from viewslots.training.weights import train_parts
 
 CPU_BATCH = 2
 """Scenes in a batch; on a CPU a whole one would take a minute a step."""

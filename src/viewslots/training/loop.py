@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from viewslots.errors import UserError
 from viewslots.training.checkpoint import Damaged, load_step, saved_steps
 from viewslots.training.distributed import Ranks
+from viewslots.training.parts import Parts
 from viewslots.training.processes import Interrupted, StopSignals
 from viewslots.training.run import RunFolder, Saver
 from viewslots.training.settings import RunSettings
-from viewslots.training.start import Parts, settings_digest
+from viewslots.training.start import settings_digest
 from viewslots.training.state import Optimisers, gather_state, restore_state
 from viewslots.training.validation import ValidationResult, warnings
 from viewslots.types import SceneBatch

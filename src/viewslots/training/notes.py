@@ -8,7 +8,7 @@ from viewslots.data.format import DatasetPlan
 from viewslots.data.store import Store
 from viewslots.experiments import experiment
 from viewslots.training.settings import LIVE, RunSettings
-from viewslots.training.start import data_size
+from viewslots.training.source import data_size
 from viewslots.types import how_resized, sides
 
 

@@ -19,18 +19,12 @@ from viewslots.training.distributed import Ranks
 from viewslots.training.log import Console
 from viewslots.training.loop import Outcome, Training, facts_at_end
 from viewslots.training.notes import notes
+from viewslots.training.parts import assemble
 from viewslots.training.run import RunFolder
 from viewslots.training.settings import LIVE, RunSettings
-from viewslots.training.start import (
-    FREE,
-    assemble,
-    begun_anew,
-    new_settings,
-    pinned_model,
-    require_fit,
-    resume_run,
-)
+from viewslots.training.start import FREE, new_settings, pinned_model, resume_run
 from viewslots.training.step import Model
+from viewslots.training.weights import begun_anew, require_fit
 from viewslots.types import OnProgress
 
 
