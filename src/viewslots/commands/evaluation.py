@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -178,54 +178,29 @@ def _evaluated(
     lpips: Path | None = None,
     per_scene: bool = False,
 ) -> None:
-    from viewslots.data.store import Store
-    from viewslots.data.views import views_shown
     from viewslots.files import plain_errors, require_file, write_json
-    from viewslots.metrics.lpips import find_lpips
     from viewslots.protocol.evaluate import evaluate_together
-    from viewslots.protocol.plan import Plan, require_scenes
+    from viewslots.protocol.question import Question
     from viewslots.protocol.results import result
-    from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.provenance import provenance
     from viewslots.ranks import joined_team, local_device
-    from viewslots.runs import knows_one_view
-    from viewslots.types import how_resized
 
     require_file(out)
-    store = Store.open(data)
-    arrays = store.split(asked["split"])
-    require_scenes(asked["scenes"], len(arrays), f"{asked['split']} of {data}")
     kind = pick_device(device)
     if kind == "cpu":
         _keep_memory()
-    where = str(local_device(kind))
-    method, about = find_subject(run, which, where)
-    notes = scored_step_note(run, about)
-    size, taken = (store.meta.plan.height, store.meta.plan.width), tuple(about.get("image_size") or ())
-    if taken and taken != size:
-        old, new = ("x".join(map(str, pair)) for pair in (size, taken))
-        notes.append(f"pictures and truth of {old} are {how_resized(size, taken)} to {new}, the size of this model")
-    if "new_views" not in asked:
-        asked = asked | {"views": views_for(method, run, asked["views"], arrays.size.views, notes.append)}
-    elif knows_one_view(method, run):
-        raise UserError(f"{run}: trained on single pictures, so it knows no viewpoints; `evaluate --views 1` scores it")
-    if lpips is not None and not asked["extras"]:
-        notes.append("--lpips: LPIPS is one of the extras, so there is none with --no-extras")
-    distance = find_lpips(lpips, where, taken or size, notes.append) if asked["extras"] else None
-    views = views_shown(asked["views"], arrays.size.views)
-    slots = asked["slots"] if asked["slots"] is not None else default_slots(about, store.meta.plan, asked["split"])
-    plan = Plan(**asked | {"views": views, "slots": slots, "search": search_asked_for(method.default_search, **search)})
-    plan.require(arrays)
-    if "trained_slots" in about:
-        notes += unfamiliar_note(method, run, store, plan)
-    with joined_team(local_device(kind)) as team, Progress("answers", "evaluating", team.first) as progress:
+    where = local_device(kind)
+    question = Question.of(run, data, which, str(where), search, asked, lpips)
+    method, about, store, plan = question.method, question.about, question.store, question.plan
+    notes = [*question.notes, *(unfamiliar_note(method, run, store, plan) if "trained_slots" in about else ())]
+    with joined_team(where) as team, Progress("answers", "evaluating", team.first) as progress:
         for note in notes if team.first else ():
             say(note)
-        repeats = evaluate_together(method, store, plan, where, progress, team, distance, say)
+        repeats = evaluate_together(method, store, plan, str(where), progress, team, question.distance, say)
     if repeats is None:  # rank 0 has it
         return
-    about |= {"device": kind, "lpips": None if distance is None else distance.network, "provenance": provenance()}
-    written = result(repeats, store, plan, about)
+    distance = None if question.distance is None else question.distance.network
+    written = result(repeats, store, plan, about | {"device": kind, "lpips": distance, "provenance": provenance()})
     if per_scene:
         written["per_scene"] = repeats.per_scene(store.names(plan.split))
     with plain_errors("writing", out):
@@ -235,21 +210,6 @@ def _evaluated(
     means = {kind: found for kind in ("pooled", "paper", "extras") if (found := _means(written[kind]))}
     step = {"step": about["training"]["scored_step"]} if about.get("training") else {}
     print_json({"results": str(out)} | step | {"split": plan.split, "scenes": written["scenes"]} | means)
-
-
-def views_for(method: "Method", run: str, asked: int | None, stored: int, note: Callable[[str], None]) -> int | None:
-    """As asked; one for a model of single pictures, to which several are not views of one scene."""
-    from viewslots.runs import knows_one_view
-
-    if not knows_one_view(method, run):
-        return asked
-    if asked not in (None, 1):
-        raise UserError(
-            f"{run}: trained on single pictures, so it cannot take {asked} for views of one scene; ask for --views 1"
-        )
-    if asked is None and stored > 1:
-        note(f"{run} was trained on single pictures, so it is shown the first one of each scene (--views 1)")
-    return 1
 
 
 def unfamiliar_note(method: "Method", run: str, store: "Store", plan: "Plan") -> list[str]:
@@ -271,16 +231,6 @@ def unfamiliar_note(method: "Method", run: str, store: "Store", plan: "Plan") ->
         f"{first} unlike what {run} was trained on ({typical.data}): light, colours or detail are unusual, so these "
         "scores tell how far it carries over, not how good it is"
     ]
-
-
-def scored_step_note(run: str, about: dict[str, Any]) -> list[str]:
-    """Which state of a training is scored, where that is on record: what lies in a run folder changes while it
-    trains."""
-    training = about.get("training") or {}
-    step, steps = training.get("scored_step"), training.get("steps")
-    if step is None:
-        return []
-    return [f"scoring step {step:,}{f' of {steps:,}' if type(steps) is int else ''} of {run}"]
 
 
 def _first(names: Sequence[str], most: int = 8) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from tyro.conf import Positional, arg
 
-from viewslots.commands.evaluation import Looks, Refine, Slots, Spare, Starts, Views, views_for
+from viewslots.commands.evaluation import Looks, Refine, Slots, Spare, Starts, Views
 from viewslots.errors import UserError, require_counts
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
@@ -108,6 +108,7 @@ def figures(
     from viewslots.data.store import Store
     from viewslots.figures.figure_set import curve_parts, save_parts, table_parts
     from viewslots.files import plain_errors, require_folder
+    from viewslots.protocol.question import views_for
     from viewslots.protocol.subject import default_slots, find_subject, search_asked_for
     from viewslots.protocol.work import Work
 
