@@ -7,12 +7,13 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "viewslots"
 
-FREE = {"viewslots", "errors", "types", "files", "kernels", "pulse", "ranks"}
+FREE = {"viewslots", "errors", "types", "files", "kernels", "pulse", "ranks", "run_format"}
 """What everything may import."""
 MAY_IMPORT = {
     "errors": set(),
     "types": set(),
     "files": set(),
+    "run_format": set(),
     "kernels": set(),
     "provenance": set(),
     "pulse": set(),

@@ -24,15 +24,6 @@ from viewslots.errors import UserError
 JSON_LIMIT = 4 * 2**20
 """No JSON file of ours comes near 4 MiB; reading one that does is refused."""
 
-CONFIG, ORIGIN, RUN_KIND = "config.json", "run.json", "viewslots run"
-"""Of a run folder: what it was asked for, a copy of that inside a kept model, and how it says that it is a run."""
-FIRST = "first"
-"""Folder of the stage before inside a run of several, and its settings in the other's config.json."""
-METRICS_FILE = "metrics.jsonl"
-"""Of a run folder: what was measured, a row a line."""
-METRICS_LIMIT = 2**30
-"""So much of one is read; a row is about a kilobyte."""
-
 FREE_TOTAL = 4 * 2**30
 """Files may unpack to this much whatever their size;"""
 MAX_RATIO = 256
@@ -250,11 +241,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 class NotAnObject(UserError):
     """JSON, but of another kind than anything of ours."""
-
-
-def is_run(folder: Path) -> bool:
-    """A run folder, not a saved model."""
-    return bool(read_json(folder / CONFIG).get("kind") == RUN_KIND)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

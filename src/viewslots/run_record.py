@@ -9,8 +9,9 @@ from typing import Any
 
 from viewslots.errors import UserError
 from viewslots.experiments import known_experiment
-from viewslots.files import CONFIG, FIRST, METRICS_FILE, METRICS_LIMIT, ORIGIN, is_run, read_bounded, read_json
+from viewslots.files import read_bounded, read_json
 from viewslots.methods.experiment import Experiment
+from viewslots.run_format import CONFIG, FIRST, METRICS_FILE, METRICS_LIMIT, ORIGIN, is_run, pointed, pointer
 from viewslots.runs import HUB, Model, Which, find_run, load_run, run_preset
 
 
@@ -28,14 +29,15 @@ def scored_step(source: str, which: Which) -> int | None:
     if source.startswith(HUB):
         return None
     folder = find_run(source)
-    file = folder / (f"{which}.json" if is_run(folder) else ORIGIN)
-    step = read_json(file).get("step") if file.is_file() else None
+    if is_run(folder):
+        return pointed(folder, which)[1] if pointer(folder, which).is_file() else None
+    step = read_json(folder / ORIGIN).get("step") if (folder / ORIGIN).is_file() else None
     return step if type(step) is int else None
 
 
 def best_or_last(run: Path) -> Which:
     """The best model; the last one where there is none, as all steps saw a single view."""
-    return "last" if (run / "last.json").is_file() and not (run / "best.json").is_file() else "best"
+    return "last" if pointer(run, "last").is_file() and not pointer(run, "best").is_file() else "best"
 
 
 def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[str, Any] | None:

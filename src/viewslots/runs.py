@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from viewslots.errors import UserError, did_you_mean
-from viewslots.files import CONFIG, FIRST, ORIGIN, is_run, read_json, shown
+from viewslots.files import read_json, shown
 from viewslots.methods.contract import Method, TrainableMethod
 from viewslots.methods.pretrained import WEIGHTS_FILE
 from viewslots.methods.registry import load_model
+from viewslots.run_format import CONFIG, FIRST, ORIGIN, is_run, pointed, pointer
 
 Model = TrainableMethod[Any]
 Which = Literal["best", "last"]
@@ -101,8 +102,7 @@ def _stages(run: Path, config: dict[str, Any]) -> list[Path]:
 
 
 def _pointed(run: Path, which: Which) -> str:
-    pointer = run / f"{which}.json"
-    if not pointer.is_file():
+    if not pointer(run, which).is_file():
         stages = _stages(run, run_preset(run))
         begun = [place for place in stages if any(place.glob("checkpoints/step-*.json"))] or stages[:1]
         if (place := begun[-1]) != run:
@@ -118,7 +118,9 @@ def _pointed(run: Path, which: Which) -> str:
             f"{run}: no best model yet (none counts before a validation after the single-view phase); train on, with "
             "--resume if it was stopped, or take the newest by --which last"
         )
-    name = read_json(pointer).get("folder")
-    if not isinstance(name, str) or not re.fullmatch(rf"{which}-[\w-]+", name) or not (run / name).is_dir():
-        raise UserError(f"{pointer}: names {shown(name)}, which is no folder of this run; it was moved or removed")
+    name, _ = pointed(run, which)
+    if name is None or not re.fullmatch(rf"{which}-[\w-]+", name) or not (run / name).is_dir():
+        raise UserError(
+            f"{pointer(run, which)}: names {shown(name)}, which is no folder of this run; it was moved or removed"
+        )
     return name

@@ -22,12 +22,12 @@ from viewslots.commands.figures import figures
 from viewslots.data.generate import DatasetRecipe, make_dataset
 from viewslots.errors import UserError
 from viewslots.experiments import EXPERIMENTS, all_steps, describe, experiment, first_stage, overview, stages
-from viewslots.files import CONFIG
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.ocloc.model import Ocloc
 from viewslots.methods.ocloc.presets import COMPACT
 from viewslots.methods.umbra.model import Umbra
 from viewslots.methods.umbra.presets import with_glimpses
+from viewslots.run_format import CONFIG
 from viewslots.run_record import training_facts, training_seconds
 from viewslots.runs import load_run, run_preset
 from viewslots.training.distributed import Ranks

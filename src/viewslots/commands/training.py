@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, UseAppendAction, arg
 
 from viewslots.errors import UserError
-from viewslots.files import CONFIG
 from viewslots.methods.names import METHODS
+from viewslots.run_format import CONFIG
 from viewslots.terminal import Device, Progress, pick_device, print_json, say
 
 RUNS = Path("runs")

@@ -22,11 +22,12 @@ from viewslots.figures.decompositions import (
 )
 from viewslots.figures.grid import Pixels, data_uri, png_bytes
 from viewslots.figures.strips import novel_views
-from viewslots.files import ORIGIN, read_json
+from viewslots.files import read_json
 from viewslots.methods.contract import Search
 from viewslots.metrics.score import METRICS
 from viewslots.protocol.repeats import Values
 from viewslots.report.pages import STYLE
+from viewslots.run_format import ORIGIN
 from viewslots.runs import shipped_folder
 from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.scene import InferredScene

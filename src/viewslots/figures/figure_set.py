@@ -12,7 +12,8 @@ from viewslots.figures.decompositions import answer_figure, decomposition_figure
 from viewslots.figures.plots import read_rows, save_figure, score_table, training_curves
 from viewslots.figures.strips import axes_figure, interpolation_figure, novel_views_figure, sampling_figure
 from viewslots.figures.video import save_video, turning_frames
-from viewslots.files import METRICS_FILE, require_regular
+from viewslots.files import require_regular
+from viewslots.run_format import METRICS_FILE
 from viewslots.types import Decomposition, OnProgress, SceneTruth
 from viewslots.viewpoints.scene import InferredScene
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from viewslots.errors import UserError
 from viewslots.figures.grid import DPI, INK, LINE, SOFT
-from viewslots.files import METRICS_LIMIT, read_bounded
+from viewslots.files import read_bounded
 from viewslots.metrics.score import METRICS
+from viewslots.run_format import METRICS_LIMIT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from viewslots.files import FIRST, METRICS_FILE
 from viewslots.reproduce.plan import Task
+from viewslots.run_format import FIRST, METRICS_FILE
 from viewslots.terminal import say
 
 TAIL = 2**16

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 from viewslots.errors import UserError, require_counts
-from viewslots.files import CONFIG, FolderLock, make_folder, plain_errors, read_json, write_json
+from viewslots.files import FolderLock, make_folder, plain_errors, read_json, write_json
 from viewslots.provenance import commit, cores
 from viewslots.reproduce.plan import PLAN, Asked, Planner, Task, record_plan
 from viewslots.reproduce.progress import Meter, StatusLine, clock_words, next_ready, time_left
 from viewslots.reproduce.tables import Table
+from viewslots.run_format import CONFIG
 from viewslots.training.processes import StopSignals, start_viewslots
 from viewslots.training.run import LOCK as RUN_LOCK
 

@@ -14,17 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from viewslots.files import (
-    METRICS_FILE,
-    METRICS_LIMIT,
-    plain_errors,
-    read_bounded,
-    replacing,
-    require_regular,
-    require_space,
-    shown,
-)
+from viewslots.files import plain_errors, read_bounded, replacing, require_regular, require_space, shown
 from viewslots.pulse import LINE_SECONDS
+from viewslots.run_format import METRICS_FILE, METRICS_LIMIT
 from viewslots.training.state import finite_json
 
 if TYPE_CHECKING:

@@ -17,15 +17,9 @@ from PIL import Image
 
 from viewslots.errors import UserError
 from viewslots.files import (
-    CONFIG,
-    FIRST,
-    METRICS_FILE,
-    ORIGIN,
-    RUN_KIND,
     FolderLock,
     flush_file,
     flush_folder,
-    is_run,
     make_folder,
     plain_errors,
     read_json,
@@ -36,6 +30,7 @@ from viewslots.files import (
 )
 from viewslots.methods.contract import TrainableMethod
 from viewslots.provenance import provenance
+from viewslots.run_format import CONFIG, FIRST, METRICS_FILE, ORIGIN, RUN_KIND, is_run, pointed, pointer
 from viewslots.training.checkpoint import SIDECAR_ROOM, disk_errors, load_newest, save_checkpoint
 from viewslots.training.log import TENSORBOARD, Metrics
 from viewslots.training.state import TrainState, finite_json
@@ -148,11 +143,10 @@ class RunFolder:
     def last_kept(self) -> int:
         """Its step; -1 if there is none."""
         try:
-            told = read_json(self.path / "last.json")
+            name, step = pointed(self.path, "last")
         except UserError:
             return -1
-        step, name = told.get("step"), told.get("folder")
-        return step if isinstance(step, int) and isinstance(name, str) and (self.path / name).is_dir() else -1
+        return -1 if step is None or name is None or not (self.path / name).is_dir() else step
 
     def picture(self, name: str, image: Image.Image) -> Path:
         """pictures/NAME.png; the same name replaces it."""
@@ -175,15 +169,14 @@ class RunFolder:
                 self._lock.release()
 
     def _keep(self, role: str, model: TrainableMethod[Any], step: int, facts: dict[str, Any]) -> None:
-        pointer = self.path / f"{role}.json"
-        with plain_errors("writing", pointer):
+        with plain_errors("writing", pointer(self.path, role)):
             # A resumed run may keep a step again, while the pointer still needs the folder of that name.
             name = f"{role}-{step:08d}"
-            name += "-again" if name == _named_folder(pointer) else ""
+            name += "-again" if name == self._named(role) else ""
             self._remove(rf"{role}-\d+(-again)?\.tmp|{name}")
             require_space(self.path, sum(value.nbytes for value in model.state_dict().values()) + SIDECAR_ROOM)
             self._write_model(self.path / name, model, {"step": step, "facts": facts, "config": self.config})
-            self._point(pointer, name, finite_json(facts) | {"folder": name, "step": step})
+            self._point(role, name, finite_json(facts) | {"folder": name, "step": step})
             self._remove(rf"(?!{name}$){role}-\d+(-again)?")
 
     def _write_model(self, folder: Path, model: TrainableMethod[Any], origin: dict[str, Any]) -> None:
@@ -202,15 +195,21 @@ class RunFolder:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
-    def _point(self, pointer: Path, name: str, values: dict[str, Any]) -> None:
+    def _point(self, role: str, name: str, values: dict[str, Any]) -> None:
         """The old pointer or the new one, never a folder that neither names."""
         try:
-            with replacing(pointer) as draft:
+            with replacing(pointer(self.path, role)) as draft:
                 draft.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
         except BaseException:
-            if _named_folder(pointer) != name:
+            if self._named(role) != name:
                 shutil.rmtree(self.path / name, ignore_errors=True)
             raise
+
+    def _named(self, role: str) -> str | None:
+        """The folder that best.json or last.json names, if there is one."""
+        with suppress(UserError):
+            return pointed(self.path, role)[0]
+        return None
 
     def _remove(self, pattern: str) -> None:
         """Folders of models that were superseded, or left by a kill."""
@@ -268,14 +267,6 @@ def _begin(path: Path, config: dict[str, Any]) -> None:
             for name in (CONFIG, CONFIG + ".tmp", README):
                 (path / name).unlink(missing_ok=True)
         raise
-
-
-def _named_folder(pointer: Path) -> str | None:
-    """The folder that best.json or last.json names, if there is one."""
-    try:
-        return str(read_json(pointer)["folder"])
-    except (UserError, KeyError):
-        return None
 
 
 class Saver:

@@ -11,12 +11,13 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from viewslots.errors import UserError
-from viewslots.files import FIRST, shown
+from viewslots.files import shown
 from viewslots.methods.config import Bound, Count, Steps, StepsOr0, check_fields, from_values, frozen
 from viewslots.methods.contract import Precision
 from viewslots.methods.experiment import Experiment
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation, Schedule
+from viewslots.run_format import FIRST
 from viewslots.types import Extent
 
 LIVE = "live"

@@ -11,7 +11,7 @@ import torch
 
 from viewslots.errors import UserError
 from viewslots.experiments import experiment
-from viewslots.files import CONFIG, FIRST
+from viewslots.run_format import CONFIG, FIRST
 from viewslots.run_record import best_or_last, model_and_step
 from viewslots.runs import load_run
 from viewslots.training.checkpoint import saved_steps

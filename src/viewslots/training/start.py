@@ -14,10 +14,10 @@ from viewslots.data.dataset import camera_key
 from viewslots.data.format import DatasetPlan
 from viewslots.errors import UserError
 from viewslots.experiments import experiment, full_name
-from viewslots.files import FIRST, ORIGIN
 from viewslots.methods.contract import Precision
 from viewslots.methods.registry import trainable_class
 from viewslots.methods.schedules import Optimisation
+from viewslots.run_format import FIRST, ORIGIN
 from viewslots.training.checkpoint import Damaged, load_step, read_facts, saved_steps
 from viewslots.training.feed import batches_of
 from viewslots.training.plan import Asked, plan_run
