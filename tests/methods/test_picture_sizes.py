@@ -85,10 +85,10 @@ def test_configs_of_both_shapes_go_through_json() -> None:
     ("size", "message"),
     [
         ((64, 48), "object_decoder makes pictures of 64x64, but image_size is 64x48"),
-        ((64, 64, 64), "OclocConfig.image_size cannot be"),
-        ((64, 0), "OclocConfig.image_size cannot be"),
+        ((64, 64, 64), "model.image_size cannot be"),
+        ((64, 0), "model.image_size cannot be"),
         ((64, 5000), "it must be at most 4096"),
-        ("64", "OclocConfig.image_size cannot be"),
+        ("64", "model.image_size cannot be"),
     ],
 )
 def test_impossible_sizes(size: Any, message: str) -> None:
