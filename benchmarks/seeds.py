@@ -74,8 +74,9 @@ class Seeds(SideBySide):
         if not self.alone:
             self.undisturbed.set()
         with ThreadPoolExecutor() as pool:
-            large = ["--large-scenes", "400"]
-            list(pool.map(lambda name: self.data(name, large if name == HALF else []), {HALF, self.on}))
+            large = {HALF: ["--large-scenes", "400"]}
+            made = [partial(self.data, name, large.get(name, [])) for name in {HALF, self.on}]
+            list(pool.map(self.part, made))
             parts = [self.others, *(partial(self.seed, seed) for seed in self.seeds)]
             for job in [pool.submit(self.part, part) for part in parts]:
                 job.result()

@@ -115,6 +115,9 @@ class SideBySide(ABC):
         ):
             process = subprocess.Popen([sys.executable, *program], stdin=given, stdout=log, stderr=log, env=env)
         self.processes.append(process)
+        if self.broken.is_set():  # nothing new is begun
+            process.terminate()
+            raise RuntimeError("another part has failed")
         return process
 
     def viewslots(self, name: str, words: list[str], later: bool = False) -> subprocess.Popen[bytes]:

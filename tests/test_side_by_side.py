@@ -113,3 +113,7 @@ def test_a_part_that_fails_ends_those_that_wait_for_it(side_by_side: Any, tmp_pa
     with pytest.raises(RuntimeError, match="what this waited for has failed"):
         made.run()
     assert made.processes[0].wait(60) == -signal.SIGTERM
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(RuntimeError, match="another part has failed"):
+        made.start("later", ["-c", "import time; time.sleep(600)"], later=False)
+    assert made.processes[1].wait(60) == -signal.SIGTERM

@@ -12,7 +12,10 @@ from viewslots.experiments import known_experiment
 from viewslots.files import read_bounded, read_json
 from viewslots.methods.experiment import Experiment
 from viewslots.run_format import CONFIG, FIRST, METRICS_FILE, METRICS_LIMIT, ORIGIN, is_run, pointed, pointer
-from viewslots.runs import HUB, Model, Which, find_run, load_run, run_preset
+from viewslots.runs import HUB, Model, Which, find_run, load_run, run_preset, shipped_models
+
+FROM_ELSEWHERE = {"optimisation.pretrained_preset", "optimisation.pretrained_step"}
+"""Told by where the first weights came from."""
 
 
 def model_and_step(run: str, which: Which) -> tuple[Model, int | None]:
@@ -62,15 +65,22 @@ def training_facts(config: dict[str, Any], step: int | None, run: Path) -> dict[
 
 
 def changed_settings(config: dict[str, Any], preset: Experiment) -> dict[str, list[Any]]:
-    """What a run set otherwise than its preset does in a run of this length, by SECTION.FIELD: its own value and that
+    """What is otherwise in a run than in its preset, in a run of this length, by SECTION.FIELD: its own value and that
     of the preset. What only one of the two knows is of another version."""
     schedule = config.get("schedule")
     steps = schedule.get("steps") if isinstance(schedule, dict) else None
     usual = preset.squeezed(steps) if type(steps) is int and steps > 0 else preset
     theirs = {name: asdict(getattr(usual, name)) for name in ("model", "schedule", "optimisation")}
     own, usual_values = flat(config), flat(json.loads(json.dumps(theirs)))
-    both = [name for name in usual_values if name in own]
-    return {name: [own[name], usual_values[name]] for name in both if own[name] != usual_values[name]}
+    own["views"], usual_values["views"] = config.get("views", preset.views), preset.views
+    both = [name for name in usual_values if name in own and name not in FROM_ELSEWHERE]
+    return {name: [own[name], usual_values[name]] for name in both if not alike(name, own[name], usual_values[name])}
+
+
+def alike(name: str, one: Any, other: Any) -> bool:
+    """Counts of steps were rounded in other ways."""
+    steps = name.endswith("_steps") and type(one) is type(other) is int
+    return abs(one - other) <= 1 if steps else one == other
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -93,11 +103,11 @@ def taken_before(config: dict[str, Any], run: Path) -> dict[str, Any]:
     if isinstance(inside, dict):
         before, place, name, step = inside, run / FIRST, inside.get("preset"), kept_step(run / FIRST)
     elif isinstance(init, str):
-        place, step = Path(init), config.get("init_step")
-        name = place.name if place.is_absolute() else init  # which is a shipped model, or says in words where to look
+        place, step = find_run(init) if init in shipped_models() else Path(init), config.get("init_step")
+        name = Path(init).name if Path(init).is_absolute() else init  # which may say in words where to look
         if place.is_absolute() and not place.exists():  # its earlier stages are not known
             return {"init": name, "init_steps": None, "init_seconds": None}
-        before = run_preset(init) if (place / CONFIG).is_file() else {}
+        before = run_preset(place) if (place / CONFIG).is_file() else {}
     else:
         return {"init": None, "init_steps": None, "init_seconds": None}
     schedule = before.get("schedule")

@@ -19,6 +19,7 @@ from viewslots.data.dataset import SceneDataset
 from viewslots.data.store import SplitArrays, Store
 from viewslots.data.views import FirstViews, LastViews
 from viewslots.errors import UserError
+from viewslots.experiments import experiment
 from viewslots.files import sha256
 from viewslots.methods.contract import Search
 from viewslots.methods.kmeans.model import KMeansMethod
@@ -33,8 +34,9 @@ from viewslots.protocol.repeats import resampled_scenes
 from viewslots.protocol.results import result, summary
 from viewslots.protocol.subject import default_slots
 from viewslots.ranks import ALONE
-from viewslots.run_record import scored_step, taken_before, training_seconds
+from viewslots.run_record import changed_settings, scored_step, taken_before, training_seconds
 from viewslots.runs import load_run
+from viewslots.training.plan import Asked, plan_run
 from viewslots.types import BACKGROUND, Decomposition, SceneBatch, SceneTruth, concatenated
 from viewslots.viewpoints.statistics import picture_statistics
 
@@ -672,6 +674,39 @@ def test_missing_truth_is_told_in_one_line(
     lost = "IoU, F1, OOA, pairs_found, order_of_found, pooled ARI-O, pooled AMI-O, by_occlusion"
     assert f"missing: shapes ({lost}), num_objects (by_objects)" in line
     assert set(json.loads((tmp_path / "floor.json").read_text())["missing"]) == {"shapes", "num_objects"}
+
+
+def test_what_came_before_a_shipped_model_counts_too() -> None:
+    """umbra-quick: 105,000 steps of earlier stages and 3,600 of its own (docs/model-card.md)."""
+    found = taken_before({"init": "umbra-quick", "init_step": 3600}, Path())
+    assert (found["init"], found["init_steps"]) == ("umbra-quick", 108_600)
+    found = taken_before({"init": "compact", "init_step": 40_000}, Path())
+    assert (found["init"], found["init_steps"]) == ("compact", 40_000)
+
+
+def test_what_is_not_as_in_the_preset() -> None:
+    """A squeezed run is as its preset, but for what was changed; counts of steps may be rounded."""
+    preset = experiment("ocloc/dsprites")
+
+    def config(**more: Any) -> dict[str, Any]:
+        asked = Asked(preset="ocloc/dsprites", data="live", stored_views=1, data_sha256=None, steps=1234)
+        return dict(json.loads(json.dumps(plan_run(replace(asked, **more)).to_json())))
+
+    assert changed_settings(config(), preset) == {}
+    shifted = config()
+    shifted["schedule"]["kl_ramp_steps"] += 1
+    assert changed_settings(shifted, preset) == {}
+    shifted["schedule"]["kl_ramp_steps"] += 1
+    assert list(changed_settings(shifted, preset)) == ["schedule.kl_ramp_steps"]
+    own = config(batch=8, slots=9, changes={"model.hidden": 16, "model.start.log_sigma": -3.0})
+    assert changed_settings(own, preset) == {
+        "model.slots": [9, 6],
+        "model.hidden": [16, 512],
+        "model.start.log_sigma": [-3.0, 0.0],
+        "optimisation.batch_size": [8, 64],
+    }
+    other = {**config(), "views": 4}
+    assert changed_settings(other, preset) == {"views": [4, 1]}
 
 
 def test_the_scored_step(tmp_path: Path) -> None:

@@ -399,11 +399,12 @@ def test_settings_that_are_not_the_presets_are_told(tmp_path: Path) -> None:
         ({}, None, True),
         ({"optimisation.batch_size": [2, 64]}, "optimisation.batch_size 2 (not 64).", True),
         ({"model.start.log_sigma": [-3.0, 0.0]}, "model.start.log_sigma -3.0 (not 0.0).", True),
+        ({"model.slots": [9, 7]}, "model.slots 9 (not 7).", True),
         ({"model.hidden": [8, 512], "schedule.x": [1, 2]}, "model.hidden 8 (not 512), schedule.x 1 (not 2).", False),
         ({f"schedule.x{i}": [1, 2] for i in range(10)}, "schedule.x7 1 (not 2) and 2 more.", True),
     ):
         text, _ = written(tmp_path, made(preset="clevr-m1", training=made()["training"] | {"changed": changed}))
-        assert ("set otherwise than in the preset" in text) is (told is not None)
+        assert ("not as in the preset" in text) is (told is not None)
         assert told is None or told in text.replace("\\_", "_")
         assert ("not the paper's network" in text) is not network
 

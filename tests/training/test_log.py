@@ -46,6 +46,12 @@ def test_a_slow_run_tells_of_steps_between_its_figures(capsys: pytest.CaptureFix
         clock.now += passed
         console.step(step)
     assert capsys.readouterr().err == "step 3/101  0.20 steps/s  0:08:10 left\n"
+    clock.now += LINE_SECONDS
+    console.step(5)
+    console.figures(5, {"loss": 2.0})
+    line, figures = capsys.readouterr().err.splitlines()
+    assert line.startswith("step 5/101  0.")
+    assert figures == "step 5/101  loss 2"
 
 
 def test_the_rate_is_that_of_the_last_lines(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:

@@ -80,17 +80,24 @@ def test_a_signal_reaches_all(shapes: Path, tmp_path: Path) -> None:
 
 
 def test_a_second_signal_acts_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But not an echo of the first."""
+    """But not an echo of SIGTERM."""
     now = [10.0]
     monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
     with StopSignals() as stop:
-        for later in (0.0, ECHO_SECONDS):
-            now[0] = 10.0 + later
-            signal.raise_signal(signal.SIGINT)
-            assert stop.number == signal.SIGINT
-        now[0] += 0.1
+        signal.raise_signal(signal.SIGINT)
+        assert stop.number == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+    acted = list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: acted.append(number))
+    try:
+        with StopSignals() as stop:
+            for later, expected in ((0.0, []), (ECHO_SECONDS, []), (ECHO_SECONDS + 0.1, [signal.SIGTERM])):
+                now[0] = 10.0 + later
+                signal.raise_signal(signal.SIGTERM)
+                assert (stop.number, acted) == (signal.SIGTERM, expected)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells children of a killed process on Linux alone")

@@ -44,7 +44,7 @@ def train(
     fast: bool = True,
     set_: Annotated[UseAppendAction[tuple[str, ...]], arg(name="set", metavar="SECTION.FIELD=VALUE")] = (),
 ) -> None:
-    """Train a model. SIGTERM and Ctrl-C save first; `viewslots train --run RUN --resume` goes on.
+    """Train a model. SIGTERM, Ctrl-C and a closed terminal save first; `viewslots train --run RUN --resume` goes on.
 
     Args:
         experiment: METHOD/DATA, such as ocloc/clevr-m1, slot-attention/clevr or umbra/clevr-m3; smaller ones are

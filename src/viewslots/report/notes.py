@@ -10,6 +10,7 @@ from viewslots.types import how_resized
 
 PAPER_SCENES = {"clevr": 1000, "dsprites": 1000, "abstract": 1000}
 """Test scenes of the paper; 100 for the multi-view sets."""
+NO_NETWORK = ("model.start.", "model.slots")
 MOST_SETTINGS = 8
 """Named in a note."""
 FEW_FOUND = 0.5
@@ -131,7 +132,7 @@ def _settings(result: Result, paper: PaperTable | None) -> Iterator[str]:
     told = [f"{name} {shown(own)} (not {shown(usual)})" for name, (own, usual) in changed.items()]
     if told:
         more = f" and {len(told) - MOST_SETTINGS} more" if len(told) > MOST_SETTINGS else ""
-        yield f"{title(result)}: set otherwise than in the preset: {', '.join(told[:MOST_SETTINGS])}{more}."
+        yield f"{title(result)}: not as in the preset: {', '.join(told[:MOST_SETTINGS])}{more}."
 
 
 def _network(result: Result, paper: PaperTable | None) -> Iterator[str]:
@@ -147,10 +148,10 @@ def _network(result: Result, paper: PaperTable | None) -> Iterator[str]:
 
 def is_papers_network(result: Result) -> bool:
     """A method of the paper in the size of the paper: `clevr-m1`, or in full `ocloc/clevr-m1`, as it is there. How its
-    weights start is no part of a network."""
+    weights start, and how many slots it has, is no part of a network."""
     variant, _, data = str(result.get("preset")).rpartition("/")
     changed = (result.get("training") or {}).get("changed") or {}
-    if any(name.startswith("model.") and not name.startswith("model.start.") for name in changed):
+    if any(name.startswith("model.") and not name.startswith(NO_NETWORK) for name in changed):
         return False
     return entry(result["method"]).papers_own and variant in ("", result["method"]) and data in DATASETS
 

@@ -170,7 +170,10 @@ class Console:
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
         else:
-            self._line(step, f"  {text}")
+            if len(self._told) > 1 and self._told[-1][0] == step:  # a slow step has just told of itself
+                self._say(f"{self._stage}step {step}/{self.steps}  {text}")
+            else:
+                self._line(step, f"  {text}")
             self._scores = ""  # a line stays, and has told them
 
     def _line(self, step: int, text: str = "") -> None:

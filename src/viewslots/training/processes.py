@@ -21,7 +21,9 @@ from viewslots.provenance import cores
 
 POLL_SECONDS = 0.1
 ECHO_SECONDS = 1.0
-"""A signal so soon after another one is the same one: the end of a parent is told once by each of its threads."""
+"""SIGTERM so soon after another one is the same one: the end of a parent is told once by each of its threads."""
+ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+"""Windows has no closed terminals."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -34,7 +36,8 @@ class Interrupted(Exception):
 
 
 class StopSignals:
-    """While entered, the first signal is only noted; a second one acts as ever, unless `insist` (torchrun repeats)."""
+    """While entered, the first signal is only noted; a second one acts as ever, unless it is an echo of the first, or
+    `insist` (torchrun repeats)."""
 
     def __init__(self, insist: bool = False) -> None:
         self.number = 0
@@ -45,8 +48,9 @@ class StopSignals:
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            for number in ENDING:
+                hangs_up = number not in (signal.SIGTERM, signal.SIGINT)
+                if not hangs_up or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
                     self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -56,9 +60,11 @@ class StopSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if not self.number:
             self.number, self._since = number, time.monotonic()
-        elif not self._insist and time.monotonic() - self._since > ECHO_SECONDS:
+            return
+        echo = number == self.number == signal.SIGTERM and time.monotonic() - self._since <= ECHO_SECONDS
+        if not (self._insist or echo):
             self._restore()
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
@@ -126,23 +132,22 @@ def run_seeds(words: Mapping[int, Sequence[str]], say: Callable[[str], None]) ->
 
 def start_viewslots(words: Sequence[str], siblings: int, ranks: int = 1, **options: Any) -> "subprocess.Popen[Any]":
     """`viewslots WORDS` in a session of its own, so that Ctrl-C comes from us alone, once; `siblings` share the cores.
-    It ends with us, however we end.
+    On Linux it ends with us, however we end.
 
     `ranks`: processes among which torchrun shares the work. `options` are those of subprocess.Popen.
     """
     threads = {"OMP_NUM_THREADS": str(max(1, cores() // (siblings * ranks)))}
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m", "--"] if ranks > 1 else []
     command = [sys.executable, "-m", *several, "viewslots", *words]
-    ending = partial(end_with_parent, os.getpid())
+    ending = partial(end_with_parent, os.getpid()) if sys.platform == "linux" else None
     return subprocess.Popen(command, env=threads | os.environ, start_new_session=True, preexec_fn=ending, **options)
 
 
 def end_with_parent(parent: int) -> None:
     """For the child of a process that may be killed: the system then tells the child to save and leave (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it is too late for the system to tell
-            os.kill(os.getpid(), signal.SIGTERM)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it is too late for the system to tell
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Child:
