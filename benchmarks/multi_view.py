@@ -13,7 +13,6 @@ pictures.
 import shlex
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -94,7 +93,7 @@ class Bench(SideBySide):
         """Of what is trained here, with umbra-quick beside it."""
         names = [name for name in self.trained if name.endswith(f"-m{number}")]
         for name in names:
-            self.wait_for(self.trained[name])
+            self.wait_for(self.trained[name].is_set)
         run, *others = (str(self.work / "runs" / name) for name in names)
         words = ["figures", run, "--data", str(self.data_of(number)), "--compare", *others, "umbra-quick"]
         words += ["--out", str(self.work / "figures" / f"m{number}"), *(["--frames", "2"] if self.small else [])]
@@ -106,15 +105,14 @@ class Bench(SideBySide):
         first, kept = f"{row}-m{half}", round(steps * 2 / 3)
 
         def rest() -> None:
-            self.wait_for(self.made[full])
-            while not (self.kept(first, kept) or self.trained[first].is_set() or self.enough or self.broken.is_set()):
-                time.sleep(1)
+            self.wait_for(self.made[full].is_set)
+            self.wait_for(lambda: self.kept(first, kept) or self.trained[first].is_set() or self.enough)
             self.learn(row, full, kept, init=first)  # fails if there is nothing to start from
             self.cells(row, full)
 
         with ThreadPoolExecutor() as pool:
             going_on = pool.submit(self.part, rest)
-            self.wait_for(self.made[half])
+            self.wait_for(self.made[half].is_set)
             self.learn(row, half, steps, until=kept if half == 1 else 0)
             if half != 1:
                 self.cells(row, half)
@@ -124,12 +122,12 @@ class Bench(SideBySide):
         return 6 if self.small else STEPS[row]
 
     def by_itself(self, row: str, number: int) -> None:
-        self.wait_for(self.made[number])
+        self.wait_for(self.made[number].is_set)
         self.learn(row, number, self.steps(row))
         self.cells(row, number)
 
     def untrained(self, row: str, numbers: tuple[int, ...]) -> None:
-        self.wait_for(self.made[4])
+        self.wait_for(self.made[4].is_set)
         for number in numbers:
             self.cells(row, number)
 

@@ -83,7 +83,7 @@ class Seeds(SideBySide):
 
     def others(self) -> None:
         """Test scenes, when they no longer disturb the clock."""
-        self.wait_for(self.undisturbed)
+        self.wait_for(self.undisturbed.is_set)
         for name in self.scored_on[1:]:
             self.data(name, ["--train-scenes", "0", "--valid-scenes", "0", "--large-scenes", "400"], later=True)
         self.rendered.set()
@@ -100,9 +100,9 @@ class Seeds(SideBySide):
                     return
                 scored = pool.submit(self.scores, whole, (HALF,), later=True)
                 before, stages = f"{whole}/first", tuple(stage for stage in stages if stage.data == MIXED)
-            self.wait_for(self.undisturbed)
+            self.wait_for(self.undisturbed.is_set)
             if stages and (run := self.learn(seed, stages, before)):
-                self.wait_for(self.rendered)
+                self.wait_for(self.rendered.is_set)
                 self.scores(run, self.scored_on, later=False)
             if scored:
                 scored.result()

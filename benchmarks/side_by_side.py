@@ -92,9 +92,9 @@ class SideBySide(ABC):
                 process.terminate()
             raise
 
-    def wait_for(self, event: threading.Event) -> None:
-        while not event.wait(0.2):
-            if self.broken.is_set():
+    def wait_for(self, there: Callable[[], bool]) -> None:
+        while not there():
+            if self.broken.wait(0.2):
                 raise RuntimeError("what this waited for has failed")
 
     def note(self, what: str) -> None:

@@ -56,7 +56,7 @@ MAY_IMPORT = {
         "terminal",
         "training",
     },
-    "demo": {"data", "demo", "figures", "methods", "metrics", "protocol", "report", "runs", "viewpoints"},
+    "demo": {"data", "demo", "figures", "methods", "metrics", "protocol", "report", "run_record", "runs", "viewpoints"},
     "terminal": set(),
     "commands": {
         "bench",

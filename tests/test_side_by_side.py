@@ -101,7 +101,7 @@ def test_a_part_that_fails_ends_those_that_wait_for_it(side_by_side: Any, tmp_pa
         def waits(self) -> None:
             self.processes.append(sleeper := subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
             began.set()
-            self.wait_for(never)
+            self.wait_for(never.is_set)
             sleeper.wait()
 
         def fails(self) -> None:

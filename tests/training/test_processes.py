@@ -62,13 +62,20 @@ def test_a_failing_seed_does_not_stop_the_others(shapes: Path, tmp_path: Path) -
     assert (config["seed"], config["optimisation"]["batch_size"]) == (0, 2)
 
 
-def test_a_signal_reaches_all(shapes: Path, tmp_path: Path) -> None:
-    """That --resume goes on with each of them is in test_settings.py."""
-    run, folders = tmp_path / "run", [tmp_path / "run" / name for name in ("seed-3", "seed-4")]
+def two_seeds(shapes: Path, run: Path) -> tuple["subprocess.Popen[str]", list[Path]]:
+    """A long training of each, and their folders, once both have saved something."""
+    folders = [run / name for name in ("seed-3", "seed-4")]
     process = start("tiny", data=shapes, run=run, seeds="3,4", **SMALL | {"steps": 100_000})
     while not all(saved_steps(folder) for folder in folders):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
+    return process, folders
+
+
+def test_a_signal_reaches_all(shapes: Path, tmp_path: Path) -> None:
+    """That --resume goes on with each of them is in test_settings.py."""
+    run = tmp_path / "run"
+    process, _ = two_seeds(shapes, run)
     os.kill(process.pid, signal.SIGINT)
     output, said = process.communicate(timeout=300)
     assert process.returncode == 130, said
@@ -102,11 +109,7 @@ def test_a_second_signal_acts_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells children of a killed process on Linux alone")
 def test_seeds_end_with_a_parent_that_is_killed(shapes: Path, tmp_path: Path) -> None:
-    run, folders = tmp_path / "run", [tmp_path / "run" / name for name in ("seed-3", "seed-4")]
-    process = start("tiny", data=shapes, run=run, seeds="3,4", **SMALL | {"steps": 100_000})
-    while not all(saved_steps(folder) for folder in folders):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    process, folders = two_seeds(shapes, tmp_path / "run")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert len(children) == 2
     process.kill()

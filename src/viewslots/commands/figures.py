@@ -127,7 +127,7 @@ def figures(
     tables = [(_row_name(result), result) for result in _results(run, results)]
     where = pick_device(device)
     asked: dict[str, Asked] = {}
-    shown_views: list[int | None] = []
+    shown_views: list[int] = []
     of_run = {"starts": starts, "looks": looks, "refinement": refine, "spare": spare}
     for source in (run, *compare):
         method, about = find_subject(source, which, where)
@@ -144,7 +144,7 @@ def figures(
     if compared != own and stored > 1:
         say("the comparison shows the first picture of each scene to all")
 
-    def shown_to(method: "Method", views: int | None, size: tuple[int, int] | None = None) -> list[Shown]:
+    def shown_to(method: "Method", views: int, size: tuple[int, int] | None = None) -> list[Shown]:
         return _shown_scenes(store, split, scenes, views, method, where, size)
 
     parts: list[Part] = []
@@ -216,21 +216,19 @@ def _shown_scenes(
     store: "Store",
     split: str,
     scenes: int | None,
-    views: int | None,
+    views: int,
     method: "Method",
     device: str,
     size: tuple[int, int] | None = None,
 ) -> "list[Shown]":
     """In the size that the method takes, or in `size` if it takes any; the last views of those that it does not see
     are held out."""
-    from viewslots.data.views import FirstViews, HeldOutViews, views_shown
+    from viewslots.data.views import FirstViews, HeldOutViews
     from viewslots.protocol.evaluate import HELD_OUT_VIEWS
     from viewslots.protocol.plan import shown_to
 
     dataset = shown_to(method, store, split, device, size)
     scenes = _scene_count(scenes, len(dataset), f"{split} of {store.path}")
-    stored = dataset.split.size
-    views = views_shown(views, stored.views)
 
     def shown(scene: int) -> Shown:
         left = int(dataset.split.view_counts[scene]) - views

@@ -60,10 +60,10 @@ def model_facts(source: str) -> dict[str, Any]:
 def shipped_in_words(name: str) -> str:
     """One line from what lies beside the weights."""
     from viewslots.experiments import full_name
-    from viewslots.run_record import scored_step
-    from viewslots.runs import run_preset
+    from viewslots.run_record import scored_step, taken_before
+    from viewslots.runs import find_run, run_preset
 
     config, step = run_preset(name), scored_step(name, "best")
-    before = config.get("init_step")
+    before = taken_before(config, find_run(name))["init_steps"]
     after = f" after {before:,} of earlier stages" if before else ""
-    return f"{config.get('method')}, trained as {full_name(config['preset'])}, {step:,} steps{after}"
+    return f"{config['method']}, trained as {full_name(config['preset'])}, {step:,} steps{after}"

@@ -28,6 +28,7 @@ from viewslots.metrics.score import METRICS
 from viewslots.protocol.repeats import Values
 from viewslots.report.pages import STYLE
 from viewslots.run_format import ORIGIN
+from viewslots.run_record import taken_before
 from viewslots.runs import shipped_folder
 from viewslots.viewpoints.export import pixels_of
 from viewslots.viewpoints.scene import InferredScene
@@ -92,7 +93,7 @@ def model_facts(name: str, parameters: int) -> ModelFacts:
         views=config.get("views"),
         validated=facts.get("scores") or {},
         first=config.get("init"),
-        first_steps=config.get("init_step"),
+        first_steps=taken_before(config, file.parent)["init_steps"],
     )
 
 

@@ -61,7 +61,7 @@ class Question:
             notes.append("--lpips: LPIPS is one of the extras, so there is none with --no-extras")
         distance = find_lpips(lpips, device, taken or size, notes.append) if asked["extras"] else None
         whole = {
-            "views": views_shown(views, arrays.size.views),
+            "views": views,
             "slots": default_slots(about, store.meta.plan, split) if asked["slots"] is None else asked["slots"],
             "search": search_asked_for(method.default_search, **search),
         }
@@ -70,10 +70,10 @@ class Question:
         return cls(method, about, store, plan, distance, notes)
 
 
-def views_for(method: Method, run: str, asked: int | None, stored: int, note: Callable[[str], None]) -> int | None:
-    """As asked; one for a model of single pictures, to which several are not views of one scene."""
+def views_for(method: Method, run: str, asked: int | None, stored: int, note: Callable[[str], None]) -> int:
+    """As asked, or as usual; one for a model of single pictures, to which several are not views of one scene."""
     if not knows_one_view(method, run):
-        return asked
+        return views_shown(asked, stored)
     if asked not in (None, 1):
         raise UserError(
             f"{run}: trained on single pictures, so it cannot take {asked} for views of one scene; ask for --views 1"

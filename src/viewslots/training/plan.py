@@ -94,8 +94,8 @@ def plan_stage(asked: Asked, first: RunSettings | None = None) -> RunSettings:
     chosen = chosen.tuned() if tunes else chosen
     length = chosen.schedule.steps if asked.steps is None else asked.steps
     size = chosen.optimisation.batch_size if asked.batch is None else asked.batch
-    require_counts({"--steps": length, "--batch": size, "--views": asked.views})
-    require_counts({"--validate-every": asked.validate_every, "--checkpoint-every": asked.checkpoint_every})
+    intervals = {"--validate-every": asked.validate_every, "--checkpoint-every": asked.checkpoint_every}
+    require_counts({"--steps": length, "--batch": size, "--views": asked.views, **intervals})
     squeezed = chosen.squeezed(length)
     rate = squeezed.optimisation.learning_rate if asked.learning_rate is None else asked.learning_rate
     settings = RunSettings(

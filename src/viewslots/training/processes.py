@@ -49,8 +49,7 @@ class StopSignals:
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():
             for number in ENDING:
-                hangs_up = number not in (signal.SIGTERM, signal.SIGINT)
-                if not hangs_up or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+                if number in (signal.SIGTERM, signal.SIGINT) or signal.getsignal(number) != signal.SIG_IGN:  # nohup
                     self._before[number] = signal.signal(number, self._note)
         return self
 

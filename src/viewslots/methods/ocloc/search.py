@@ -117,8 +117,8 @@ def searched_views(
     def refine(posterior: Posterior) -> Posterior:
         return refined(model, batch, posterior, annealing, search.view_refinement, codes=["mu_view"])
 
-    found = of_present(refine, model.estimate_views(batch, without(given, given.logit_kappa < 0), noise))
-    return replace(found, logit_kappa=given.logit_kappa)
+    found = model.estimate_views(batch, without(given, given.logit_kappa < 0), noise)
+    return of_present(refine, replace(found, logit_kappa=given.logit_kappa))
 
 
 def looked_at(model: Describer, batch: SceneBatch, posterior: Posterior) -> Posterior:
